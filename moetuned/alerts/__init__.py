@@ -1,0 +1,1 @@
+"""Alert sinks, one file each, found by name."""

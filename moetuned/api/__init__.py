@@ -1,0 +1,1 @@
+"""HTTP/JSON interface of the daemon: server, client, metrics."""

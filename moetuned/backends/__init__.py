@@ -1,0 +1,1 @@
+"""Inference servers moetuned knows, one file each, found by name."""

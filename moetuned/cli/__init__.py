@@ -1,0 +1,1 @@
+"""moetunectl, one file a command."""

@@ -1,0 +1,1 @@
+"""Composition root: the loop, its workers, supervision of backends."""

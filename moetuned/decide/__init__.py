@@ -1,0 +1,1 @@
+"""Pure decisions: signals, detector, relief, plans. Time is an argument; nothing here touches the OS."""

@@ -1,0 +1,75 @@
+"""Files of the machine behind one small protocol, so that tests can put a fixture tree or a fake kernel in its place."""
+
+from __future__ import annotations
+
+import os
+from typing import Protocol
+
+READ_LIMIT_BYTES = 4 << 20
+
+
+class HostFS(Protocol):
+    """What may be done to files under /proc, /sys, /etc and /var. Paths are absolute as on the real machine."""
+
+    def read_text(self, path: str, limit_bytes: int = READ_LIMIT_BYTES) -> str:
+        """Content as text (undecodable bytes replaced), at most `limit_bytes`. Raises OSError."""
+        ...
+
+    def write_text(self, path: str, text: str) -> None:
+        """Write `text` with a single write(2), as /proc and /sys want it; creates nothing. Raises OSError."""
+        ...
+
+    def exists(self, path: str) -> bool:
+        """Whether `path` exists (links followed)."""
+        ...
+
+    def list_directory(self, path: str) -> list[str]:
+        """Names in a directory, sorted. Raises OSError."""
+        ...
+
+    def resolve_link(self, path: str) -> str:
+        """The absolute path after following all links. Raises OSError."""
+        ...
+
+
+class RealFS:
+    """The real files, or the same tree under `root` (a fixture)."""
+
+    def __init__(self, root: str = "/") -> None:
+        self._root = root.rstrip("/")
+
+    def _at(self, path: str) -> str:
+        if not path.startswith("/"):
+            raise ValueError(f"{path!r} is not an absolute path")
+        return self._root + path
+
+    def read_text(self, path: str, limit_bytes: int = READ_LIMIT_BYTES) -> str:
+        """See `HostFS.read_text`."""
+        with open(self._at(path), "rb", buffering=0) as file:
+            chunks: list[bytes] = []
+            left = limit_bytes
+            while left > 0 and (chunk := file.read(min(left, 1 << 16))):
+                chunks.append(chunk)
+                left -= len(chunk)
+        return b"".join(chunks).decode("utf-8", "replace")
+
+    def write_text(self, path: str, text: str) -> None:
+        """See `HostFS.write_text`."""
+        descriptor = os.open(self._at(path), os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(descriptor, text.encode())
+        finally:
+            os.close(descriptor)
+
+    def exists(self, path: str) -> bool:
+        """See `HostFS.exists`."""
+        return os.path.exists(self._at(path))
+
+    def list_directory(self, path: str) -> list[str]:
+        """See `HostFS.list_directory`."""
+        return sorted(os.listdir(self._at(path)))
+
+    def resolve_link(self, path: str) -> str:
+        """See `HostFS.resolve_link`."""
+        real = os.path.realpath(self._at(path), strict=True)
+        return real.removeprefix(os.path.realpath(self._root)) if self._root else real

@@ -1,0 +1,185 @@
+"""The configuration: the only schema there is. Validation, the sample file and the reference page come from it.
+
+Docs of a key are its `msgspec.Meta(description=…)`. Sizes and durations are text ("16GiB", "5m") or numbers and are
+turned into numbers with `schema.units` where they are used; `parse.config_text` checks them all at once.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from moetuned.schema.event import EventName
+
+Size = Annotated[str | int, Meta(description="size")]
+Duration = Annotated[str | int | float, Meta(description="duration")]
+Count = Annotated[int, Meta(ge=0)]
+
+
+class Profile(StrEnum):
+    """Sets of tunables."""
+
+    MOE_OFFLOAD = "moe-offload"
+    OBSERVE = "observe"
+
+
+class Mode(StrEnum):
+    """Whether relief acts or only says what it would do."""
+
+    OBSERVE = "observe"
+    ACT = "act"
+
+
+class Tuning(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Kernel settings to apply at start and to roll back at stop."""
+
+    profile: Annotated[Profile, Meta(description="Set of tunables: moe-offload, or observe (changes nothing).")] = (
+        Profile.OBSERVE
+    )
+    sysctl: Annotated[
+        dict[str, int | str],
+        Meta(
+            description="Sysctls that overlay the profile, e.g. vm.vfs_cache_pressure: 50. Only tunables moetuned knows."
+        ),
+    ] = {}
+    thp: Annotated[
+        Literal["always", "madvise", "never"] | None,
+        Meta(description="Transparent huge pages; unset: what the profile says."),
+    ] = None
+
+
+class SuperviseProcess(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="by", tag="process"):
+    """moetuned starts the backend as its child and restarts it."""
+
+    command: Annotated[
+        list[str],
+        Meta(
+            min_length=1,
+            description="Program and arguments, not given to a shell. {model}, {context} and {prompt_cache_mib} are replaced; "
+            "{context} must occur for a shorter context to be possible.",
+        ),
+    ]
+    environment: Annotated[dict[str, str], Meta(description="Added to the daemon's environment.")] = {}
+    directory: Annotated[str | None, Meta(description="Working directory; unset: /.")] = None
+    cgroup: Annotated[
+        str | None,
+        Meta(description="An existing memory cgroup to start it in, as an absolute directory under /sys/fs/cgroup."),
+    ] = None
+    log: Annotated[str | None, Meta(description="File for its output, appended; unset: the daemon's own output.")] = (
+        None
+    )
+
+
+class SuperviseNone(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="by", tag="none"):
+    """moetuned only watches a backend that somebody else starts."""
+
+
+Supervise = SuperviseProcess | SuperviseNone
+
+
+class Context(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How long a context the backend gets."""
+
+    preferred: Annotated[int, Meta(ge=256, le=1 << 24, description="Context length (tokens) at start.")] = 16384
+    minimum: Annotated[int, Meta(ge=256, le=1 << 24, description="Relief never goes below this.")] = 2048
+
+
+class Backend(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One inference server."""
+
+    name: Annotated[
+        str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$", description="Name in status, metrics and alerts.")
+    ]
+    kind: Annotated[
+        str | None, Meta(description="llama-server or simulator; unset: recognised from its command line.")
+    ] = None
+    model: Annotated[
+        str | None, Meta(description="GGUF file (first part of a split model); unset: from its command line.")
+    ] = None
+    supervise: Annotated[Supervise, Meta(description="Who starts it.")] = SuperviseNone()
+    url: Annotated[
+        Annotated[str, Meta(pattern=r"^http://(127\.0\.0\.1|localhost|\[::1\])(:\d+)?/?$")] | None,
+        Meta(description="Its HTTP address on this machine, e.g. http://127.0.0.1:8080; unset: from its command line."),
+    ] = None
+    context: Annotated[Context, Meta(description="Context length.")] = Context()
+    prompt_cache_mib: Annotated[
+        Annotated[int, Meta(ge=0, le=1 << 20)] | None,
+        Meta(
+            description="Value of {prompt_cache_mib} at start (llama-server --cache-ram); a restart under memory pressure shrinks it."
+        ),
+    ] = None
+
+
+class Watch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How the daemon looks."""
+
+    interval: Annotated[Duration, Meta(description="Time between ticks, 200ms to 60s.")] = "1s"
+    discover: Annotated[bool, Meta(description="Also watch running backends that the config does not name.")] = True
+    residency_every: Annotated[Duration, Meta(description="Time between residency scans of a model, 1s or more.")] = (
+        "10s"
+    )
+
+
+class Warm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Warming the model after the backend is ready."""
+
+    enabled: Annotated[bool, Meta(description="Warm the model of supervised backends after they are ready.")] = True
+    budget: Annotated[
+        Size | Literal["auto"], Meta(description="Most bytes to have resident; auto: what the memory limit leaves.")
+    ] = "auto"
+    rate: Annotated[Size | None, Meta(description="Most bytes a second to read; unset: as fast as the disk.")] = None
+
+
+class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where memory is near its limit: headroom left, as a size or a percentage of the limit."""
+
+    near: Annotated[str | int, Meta(description='near_limit below this headroom, e.g. "8%" or 2GiB.')] = "8%"
+    critical: Annotated[str | int, Meta(description='critical below this headroom, e.g. "3%" or 512MiB.')] = "3%"
+
+
+class Relief(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What moetuned may do when memory nears its limit."""
+
+    mode: Annotated[Mode, Meta(description="act, or observe: only say what it would do.")] = Mode.OBSERVE
+    at_most: Annotated[str, Meta(pattern=r"^\d{1,3}/(h|d)$", description="Most restarts in a time, e.g. 3/h.")] = "3/h"
+    cool_down: Annotated[Duration, Meta(description="No second restart of a backend within this time.")] = "2m"
+
+
+class ExecAlert(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="exec"):
+    """Run every executable of a directory, facts in the environment and as JSON on standard input."""
+
+    directory: Annotated[str, Meta(description="Directory owned by root and writable by nobody else.")] = (
+        "/etc/moetuned/hooks.d"
+    )
+    on: Annotated[list[EventName], Meta(description="Events to run for; empty: all.")] = []
+    timeout: Annotated[Duration, Meta(description="A hook that runs longer is ended.")] = "10s"
+
+
+Alert = ExecAlert
+
+
+class Api(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where the daemon answers."""
+
+    socket: Annotated[str, Meta(description="Unix socket.")] = "/run/moetuned/api.sock"
+    listen: Annotated[
+        str | Literal[False],
+        Meta(description="Loopback address for GET requests and /metrics, or false."),
+    ] = "127.0.0.1:9843"
+    group: Annotated[str, Meta(description="Group that may act through the socket besides root.")] = "moetuned"
+
+
+class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Everything. An empty file is valid: moetuned watches what runs and changes nothing."""
+
+    tuning: Annotated[Tuning, Meta(description="Kernel settings.")] = Tuning()
+    backends: Annotated[list[Backend], Meta(max_length=16, description="Inference servers to start or watch.")] = []
+    watch: Annotated[Watch, Meta(description="How to look.")] = Watch()
+    warm: Annotated[Warm, Meta(description="Warming the model.")] = Warm()
+    limits: Annotated[Limits, Meta(description="When memory is near its limit.")] = Limits()
+    relief: Annotated[Relief, Meta(description="What to do then.")] = Relief()
+    alerts: Annotated[list[Alert], Meta(max_length=32, description="Who is told.")] = []
+    api: Annotated[Api, Meta(description="The daemon's own interface.")] = Api()

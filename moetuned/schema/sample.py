@@ -1,0 +1,199 @@
+"""Raw counters of one moment. Every group and field is optional: None is unknown, never zero.
+
+Counters are cumulative as the kernel gives them; rates are made in `decide.signals` from two samples.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class RawResidency(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Pages of the model in page cache, as cachestat(2) counts them; experts/other pages where a layout is known."""
+
+    cached: int
+    evicted: int | None = None
+    recently_evicted: int | None = None
+    expert_cached: int | None = None
+    other_cached: int | None = None
+
+
+class RawBackend(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What was read for one backend besides files: `http` maps a path to its body, or to "!reason"."""
+
+    http: dict[str, str] = {}
+    residency: RawResidency | None = None
+
+
+class RawSample(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One moment as text, before parsing; a trace line is one of these for one backend (DESIGN section 5).
+
+    `t` is CLOCK_MONOTONIC seconds, `wall` Unix seconds, `files` maps an absolute path to its raw text or None
+    (could not be read), `backends` maps a backend's name to the rest.
+    """
+
+    t: float
+    wall: float
+    files: dict[str, str | None]
+    backends: dict[str, RawBackend] = {}
+
+
+class MemInfo(msgspec.Struct, frozen=True, gc=False):
+    """/proc/meminfo, bytes."""
+
+    total_bytes: int | None = None
+    free_bytes: int | None = None
+    available_bytes: int | None = None
+    cached_bytes: int | None = None
+    anonymous_bytes: int | None = None
+    shared_bytes: int | None = None
+    mlocked_bytes: int | None = None
+    unevictable_bytes: int | None = None
+    slab_unreclaimable_bytes: int | None = None
+    swap_total_bytes: int | None = None
+    swap_free_bytes: int | None = None
+    hugepages_bytes: int | None = None
+
+
+class VmStat(msgspec.Struct, frozen=True, gc=False):
+    """/proc/vmstat, machine-wide counters, pages."""
+
+    refault_file_pages: int | None = None
+    refault_anon_pages: int | None = None
+    swap_in_pages: int | None = None
+    swap_out_pages: int | None = None
+    scan_direct_pages: int | None = None
+    major_faults: int | None = None
+
+
+class Pressure(msgspec.Struct, frozen=True, gc=False):
+    """One PSI file: cumulative stall time in microseconds."""
+
+    some_total_us: int | None = None
+    full_total_us: int | None = None
+
+
+class DiskCounters(msgspec.Struct, frozen=True, gc=False):
+    """/sys/block/<dev>/stat."""
+
+    read_ios: int | None = None
+    read_bytes: int | None = None
+    busy_ms: int | None = None
+
+
+class ProcessCounters(msgspec.Struct, frozen=True, gc=False):
+    """/proc/<pid>/stat, status and io of a whole process (all threads)."""
+
+    pid: int
+    start_ticks: int | None = None
+    state: str | None = None
+    major_faults: int | None = None
+    cpu_ticks: int | None = None
+    rss_anon_bytes: int | None = None
+    rss_file_bytes: int | None = None
+    rss_shmem_bytes: int | None = None
+    swap_bytes: int | None = None
+    locked_bytes: int | None = None
+    read_bytes: int | None = None
+
+
+class CgroupMemory(msgspec.Struct, frozen=True, gc=False):
+    """A memory cgroup (v1 or v2) in v2's words, bytes and pages. `limit_bytes` None: unknown or unlimited."""
+
+    version: int
+    current_bytes: int | None = None
+    limit_bytes: int | None = None
+    high_bytes: int | None = None
+    anonymous_bytes: int | None = None
+    file_bytes: int | None = None
+    shared_bytes: int | None = None
+    unevictable_bytes: int | None = None
+    kernel_bytes: int | None = None
+    swap_bytes: int | None = None
+    swap_limit_bytes: int | None = None
+    refault_file_pages: int | None = None
+    refault_anon_pages: int | None = None
+    oom_kills: int | None = None
+    pressure: Pressure | None = None
+
+
+class Slot(msgspec.Struct, frozen=True, gc=False):
+    """One slot of the backend as /slots shows it."""
+
+    slot_id: int
+    processing: bool | None = None
+    task_id: int | None = None
+    context_length: int | None = None
+    prompt_tokens: int | None = None
+    prompt_tokens_processed: int | None = None
+    decoded_tokens: int | None = None
+
+
+class BackendHttp(msgspec.Struct, frozen=True):
+    """What the backend's HTTP said. `health`: ok | loading | unreachable | busy | error | None (not asked)."""
+
+    health: str | None = None
+    slots: tuple[Slot, ...] | None = None
+    sleeping: bool | None = None
+    tokens_predicted_total: float | None = None
+    prompt_tokens_total: float | None = None
+    decode_calls_total: float | None = None
+    requests_processing: float | None = None
+
+
+class Residency(msgspec.Struct, frozen=True, gc=False):
+    """Bytes of the model in page cache; experts/other None when the layout is unknown."""
+
+    resident_bytes: int
+    expert_bytes: int | None = None
+    other_bytes: int | None = None
+
+
+class MachineSample(msgspec.Struct, frozen=True):
+    """What belongs to everybody on the machine; never blamed on a backend."""
+
+    meminfo: MemInfo | None = None
+    vmstat: VmStat | None = None
+    pressure_memory: Pressure | None = None
+    pressure_io: Pressure | None = None
+    disks: dict[str, DiskCounters] = {}
+
+
+class BackendSample(msgspec.Struct, frozen=True):
+    """What belongs to one backend: its process, its cgroup, its HTTP, its model's residency.
+
+    `process` None with `process_gone` True: the process ended. `cgroup` None: none, or only the root cgroup.
+    """
+
+    name: str
+    process: ProcessCounters | None = None
+    process_gone: bool = False
+    cgroup: CgroupMemory | None = None
+    http: BackendHttp | None = None
+    residency: Residency | None = None
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """One tick. `at_seconds` is CLOCK_MONOTONIC, `wall_seconds` the Unix time."""
+
+    at_seconds: float
+    wall_seconds: float
+    machine: MachineSample
+    backends: tuple[BackendSample, ...] = ()
+
+
+class BackendIdentity(msgspec.Struct, frozen=True):
+    """Which paths and numbers belong to a backend, so that raw text can be assembled into a `BackendSample`.
+
+    `cgroup_directory`: absolute directory of its memory cgroup, None when it is in the root cgroup.
+    `disks`: names under /sys/block of the devices under its model.
+    """
+
+    name: str
+    pid: int | None = None
+    url: str | None = None
+    cgroup_directory: str | None = None
+    cgroup_version: int | None = None
+    disks: tuple[str, ...] = ()
+    page_bytes: int = 4096
+    clock_ticks: int = 100

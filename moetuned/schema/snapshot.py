@@ -1,0 +1,133 @@
+"""The daemon's whole state as one immutable value: what /v1/status, /metrics and sd_notify STATUS= show.
+
+It is also the documented JSON of `moetunectl status --json`: fields are added, never renamed.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from moetuned.schema.event import Event
+from moetuned.schema.model import ModelLayout
+from moetuned.schema.verdict import Verdict
+
+
+class MemoryView(msgspec.Struct, frozen=True):
+    """Memory that cannot be reclaimed against its limit, bytes. `scope`: "cgroup", "machine" or "unknown"."""
+
+    scope: str = "unknown"
+    limit_bytes: int | None = None
+    unreclaimable_bytes: int | None = None
+    file_cache_bytes: int | None = None
+    headroom_bytes: int | None = None
+    backend_anonymous_bytes: int | None = None
+    backend_swap_bytes: int | None = None
+    seconds_to_limit: float | None = None
+    unknown: str | None = None
+    """Why the limit or use is unknown; None when known."""
+
+
+class ResidencyView(msgspec.Struct, frozen=True):
+    """How much of the model is in page cache, bytes; `unknown` says why when it is not known."""
+
+    resident_bytes: int | None = None
+    expert_bytes: int | None = None
+    other_bytes: int | None = None
+    age_seconds: float | None = None
+    unknown: str | None = None
+
+
+class WarmView(msgspec.Struct, frozen=True):
+    """Warming. `state`: off | waiting | running | paused | done | failed."""
+
+    state: str = "off"
+    done_bytes: int = 0
+    goal_bytes: int = 0
+    detail: str = ""
+
+
+class ContextView(msgspec.Struct, frozen=True):
+    """Context length in tokens: what the backend has now, what moetuned wants, what the config prefers."""
+
+    now: int | None = None
+    wanted: int | None = None
+    preferred: int | None = None
+    minimum: int | None = None
+
+
+class BackendView(msgspec.Struct, frozen=True):
+    """One backend."""
+
+    name: str
+    kind: str
+    verdict: Verdict
+    sentence: str
+    pid: int | None = None
+    url: str | None = None
+    supervised: bool = False
+    discovered: bool = False
+    model_path: str | None = None
+    model_bytes: int | None = None
+    layout: ModelLayout | None = None
+    model_unknown: str | None = None
+    signals: dict[str, float | None] = {}
+    memory: MemoryView = MemoryView()
+    residency: ResidencyView = ResidencyView()
+    context: ContextView = ContextView()
+    warm: WarmView = WarmView()
+    prompt_cache_mib: int | None = None
+    restarts: int = 0
+    would_do: tuple[str, ...] = ()
+    cgroup: str | None = None
+
+
+class TunableView(msgspec.Struct, frozen=True):
+    """One setting. `state`: applied | already | adjusted | drifted | skipped | failed | planned."""
+
+    name: str
+    state: str
+    wanted: str | None = None
+    now: str | None = None
+    original: str | None = None
+    detail: str = ""
+
+
+class MachineView(msgspec.Struct, frozen=True):
+    """The machine, bytes."""
+
+    memory_bytes: int | None = None
+    available_bytes: int | None = None
+    swap_bytes: int | None = None
+    swap_free_bytes: int | None = None
+    stall_memory_some_ratio: float | None = None
+    stall_io_some_ratio: float | None = None
+
+
+class SelfView(msgspec.Struct, frozen=True):
+    """The daemon's own cost and health."""
+
+    pid: int
+    version: str
+    started_wall_seconds: float
+    ticks: int = 0
+    tick_seconds: float | None = None
+    tick_lateness_seconds: float | None = None
+    rss_bytes: int | None = None
+    source_errors: dict[str, int] = {}
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """All of it at one tick."""
+
+    status: int
+    wall_seconds: float
+    at_seconds: float
+    mode: str
+    profile: str
+    config: str | None
+    daemon: SelfView
+    machine: MachineView = MachineView()
+    backends: tuple[BackendView, ...] = ()
+    tuning: tuple[TunableView, ...] = ()
+    events: tuple[Event, ...] = ()
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,63 @@
+"""Verdicts: three independent axes a backend, each with printable reasons (DESIGN section 5)."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+
+class Phase(StrEnum):
+    """What the backend is doing."""
+
+    ABSENT = "absent"
+    LOADING = "loading"
+    IDLE = "idle"
+    PREFILL = "prefill"
+    DECODE = "decode"
+    UNKNOWN = "unknown"
+
+
+class Paging(StrEnum):
+    """How it gets its bytes (meanings: DESIGN section 4)."""
+
+    UNKNOWN = "unknown"
+    COLD = "cold"
+    WARMING = "warming"
+    STEADY = "steady"
+    STREAMING = "streaming"
+    THRASHING = "thrashing"
+
+
+class MemoryState(StrEnum):
+    """How near unreclaimable memory is to its limit."""
+
+    UNKNOWN = "unknown"
+    OK = "ok"
+    NEAR_LIMIT = "near_limit"
+    CRITICAL = "critical"
+
+
+class Reason(msgspec.Struct, frozen=True):
+    """Why an axis has its value: a signal's value against a limit, held for some time. `text` is printable as it is."""
+
+    axis: str
+    signal: str
+    value: float | None
+    limit: float | None
+    held_seconds: float | None
+    text: str
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """The detector's answer for one backend at one tick."""
+
+    backend: str
+    at_seconds: float
+    phase: Phase = Phase.UNKNOWN
+    paging: Paging = Paging.UNKNOWN
+    memory: MemoryState = MemoryState.UNKNOWN
+    reasons: tuple[Reason, ...] = ()
+    phase_since: float | None = None
+    paging_since: float | None = None
+    memory_since: float | None = None

@@ -1,0 +1,1 @@
+"""A stand-in for a llama-server: a load generator for paging, not a language model."""

@@ -1,0 +1,1 @@
+"""Kernel settings moetuned may change, one file each, found by name."""
