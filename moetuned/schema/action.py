@@ -9,12 +9,13 @@ from moetuned.schema.model import ByteRange
 
 
 class Warm(msgspec.Struct, frozen=True, tag="warm"):
-    """Touch these ranges of the backend's model, in order; each of `twice` is touched a second time."""
+    """Touch first `twice`, two times each, then `ranges` of the backend's model, each in order; together within the budget."""
 
     backend: str
     ranges: tuple[ByteRange, ...]
     budget_bytes: int
     reason: str
+    twice: tuple[ByteRange, ...] = ()
 
 
 class RestartBackend(msgspec.Struct, frozen=True, tag="restart"):

@@ -53,6 +53,9 @@ class MemInfo(msgspec.Struct, frozen=True, gc=False):
     swap_total_bytes: int | None = None
     swap_free_bytes: int | None = None
     hugepages_bytes: int | None = None
+    buffers_bytes: int | None = None
+    reclaimable_file_bytes: int | None = None
+    """Page cache on the LRU lists (Active(file) + Inactive(file)): neither shared memory nor locked."""
 
 
 class VmStat(msgspec.Struct, frozen=True, gc=False):
@@ -115,6 +118,9 @@ class CgroupMemory(msgspec.Struct, frozen=True, gc=False):
     refault_anon_pages: int | None = None
     oom_kills: int | None = None
     pressure: Pressure | None = None
+    reclaimable_file_bytes: int | None = None
+    """Page cache on the LRU lists (active_file + inactive_file): neither shared memory nor locked."""
+    reclaimable_slab_bytes: int | None = None
 
 
 class Slot(msgspec.Struct, frozen=True, gc=False):
@@ -130,7 +136,10 @@ class Slot(msgspec.Struct, frozen=True, gc=False):
 
 
 class BackendHttp(msgspec.Struct, frozen=True):
-    """What the backend's HTTP said. `health`: ok | loading | unreachable | busy | error | None (not asked)."""
+    """What the backend's HTTP said. `health`: ok | loading | unreachable | busy | error | None (not asked).
+
+    `slots_asked` False: /slots was not asked, because the backend does nothing and the question would keep it from sleeping.
+    """
 
     health: str | None = None
     slots: tuple[Slot, ...] | None = None
@@ -139,6 +148,7 @@ class BackendHttp(msgspec.Struct, frozen=True):
     prompt_tokens_total: float | None = None
     decode_calls_total: float | None = None
     requests_processing: float | None = None
+    slots_asked: bool = True
 
 
 class Residency(msgspec.Struct, frozen=True, gc=False):
@@ -186,7 +196,8 @@ class BackendIdentity(msgspec.Struct, frozen=True):
     """Which paths and numbers belong to a backend, so that raw text can be assembled into a `BackendSample`.
 
     `cgroup_directory`: absolute directory of its memory cgroup, None when it is in the root cgroup.
-    `disks`: names under /sys/block of the devices under its model.
+    `disks`: names under /sys/block of the devices under its model. `start_ticks`: field 22 of /proc/<pid>/stat; None: the
+    process that has the pid when it is first looked at.
     """
 
     name: str
@@ -197,3 +208,4 @@ class BackendIdentity(msgspec.Struct, frozen=True):
     disks: tuple[str, ...] = ()
     page_bytes: int = 4096
     clock_ticks: int = 100
+    start_ticks: int | None = None

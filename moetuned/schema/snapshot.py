@@ -82,7 +82,7 @@ class BackendView(msgspec.Struct, frozen=True):
 
 
 class TunableView(msgspec.Struct, frozen=True):
-    """One setting. `state`: applied | already | adjusted | drifted | skipped | failed | planned."""
+    """One setting. `state`: applied | already | adjusted | drifted | skipped | failed | planned | restored."""
 
     name: str
     state: str

@@ -1,0 +1,59 @@
+# moetuned: see it run (demo), check it (test), put it on this machine (install) and take it off again (uninstall).
+# demo and test need only python3 (3.11 or newer), python3-venv and make; they set up .venv themselves.
+
+VENV := .venv
+BIN := $(VENV)/bin
+PYTEST_ARGS ?=
+export PYTHON PREFIX DESTDIR
+
+.PHONY: help demo test lint bench docs install uninstall clean
+
+help:
+	@echo "make demo        show the main job in two to three minutes (best as root: sudo make demo)"
+	@echo "make test        linters, type checker, layer contracts and tests"
+	@echo "make lint        all of that but the tests"
+	@echo "make bench       the benchmarks behind every figure in the docs"
+	@echo "make docs        write the generated files again: sample config, reference pages"
+	@echo "make install     as root: /opt/moetuned, links in /usr/local/bin, unit, sample config"
+	@echo "make uninstall   as root: settings rolled back, then all of that removed"
+	@echo "make clean       remove what make made in this directory"
+	@echo "Variables: PYTHON (interpreter), PREFIX (/usr/local), DESTDIR (for packagers), PYTEST_ARGS"
+
+# One stamp a set of extras: set up again only when what is needed has changed.
+$(VENV)/ready-demo: pyproject.toml scripts/venv.sh scripts/python.sh
+	@sh scripts/venv.sh
+	@touch $@
+
+$(VENV)/ready-test: pyproject.toml scripts/venv.sh scripts/python.sh
+	@sh scripts/venv.sh test
+	@touch $@ $(VENV)/ready-demo
+
+demo: $(VENV)/ready-demo
+	@PYTHONDONTWRITEBYTECODE=1 $(BIN)/python -m moetuned.simulator demo
+
+lint: $(VENV)/ready-test
+	@echo "== ruff check" && $(BIN)/ruff check .
+	@echo "== ruff format" && $(BIN)/ruff format --check .
+	@echo "== mypy" && $(BIN)/mypy
+	@echo "== import-linter" && $(BIN)/lint-imports --no-cache
+	@if command -v shellcheck >/dev/null; then echo "== shellcheck" && shellcheck -x scripts/*.sh etc/hooks.d/* .ci/run; \
+	else echo "== shellcheck is not installed; shell scripts are not checked"; fi
+
+test: lint
+	@echo "== pytest" && $(BIN)/pytest $(PYTEST_ARGS)
+
+bench: $(VENV)/ready-test
+	@$(BIN)/pytest -m bench tests/bench $(PYTEST_ARGS)
+
+docs: $(VENV)/ready-test
+	@$(BIN)/python scripts/generate_docs.py
+
+install:
+	@sh scripts/install.sh
+
+uninstall:
+	@sh scripts/uninstall.sh
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find moetuned tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +

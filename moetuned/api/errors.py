@@ -1,0 +1,25 @@
+"""Errors of the interface, each one sentence for a person. Light on purpose: every moetunectl start imports it."""
+
+from __future__ import annotations
+
+
+class ListenError(Exception):
+    """The daemon cannot listen where the configuration says; the text names the key and what to do."""
+
+
+class DaemonError(Exception):
+    """The daemon answered, but not with what was asked for. `exit_code` is what moetunectl ends with."""
+
+    exit_code = 1
+
+
+class DaemonRefused(DaemonError):  # noqa: N818
+    """The daemon (or the socket's permissions) refused."""
+
+    exit_code = 4
+
+
+class DaemonUnreachable(DaemonError):  # noqa: N818
+    """Nobody answers at the socket."""
+
+    exit_code = 3

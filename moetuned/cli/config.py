@@ -1,0 +1,80 @@
+"""`moetunectl config`: print a sample, check files, show what is in force. Needs no daemon and changes nothing."""
+
+from __future__ import annotations
+
+import sys
+from typing import NoReturn
+
+import click
+import msgspec
+import yaml
+
+from moetuned import tunables
+from moetuned.host.config_files import DEFAULT_PATH, LoadedConfig, load_files
+from moetuned.parse.config_problem import ConfigError
+from moetuned.parse.config_sample import sample_config
+
+EXIT_NO = 1
+_SYSCTL_KEY = "tuning.sysctl."
+
+
+@click.group(name="config", help="Print a sample config, check config files, or show what they say together.")
+def command() -> None:
+    """Group of the commands about the config."""
+
+
+@command.command(help="Print the commented sample config, with every key there is.")
+def sample() -> None:
+    """Print the sample."""
+    click.echo(sample_config(), nl=False)
+
+
+@command.command(help=f"Check FILE, or {DEFAULT_PATH} and conf.d beside it. Exits 1 when the daemon would refuse it.")
+@click.argument("file", required=False, type=click.Path())
+def check(file: str | None) -> None:
+    """Say every problem, or that there is none."""
+    loaded = _load(file)
+    names = ", ".join(loaded.files) or f"no config file ({DEFAULT_PATH} is missing): the defaults, which change nothing"
+    click.echo(f"ok: {names}")
+
+
+@command.command(help="Show the whole config: all files together, with defaults.")
+@click.argument("file", required=False, type=click.Path())
+@click.option("--json", "as_json", is_flag=True, help="JSON instead of YAML.")
+def show(file: str | None, as_json: bool) -> None:
+    """Print the config as data."""
+    config = _load(file).config
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(config), indent=2).decode())
+    else:
+        click.echo(
+            yaml.safe_dump(msgspec.to_builtins(config), sort_keys=False, allow_unicode=True, width=120), nl=False
+        )
+
+
+def known_sysctls() -> frozenset[str]:
+    """Names of the sysctls that there are tunables for, both names of a pair."""
+    names: set[str] = set()
+    for module_name in tunables.module_names():
+        spec = tunables.load(module_name).spec
+        if spec.config_key.startswith(_SYSCTL_KEY):
+            names.add(spec.config_key.removeprefix(_SYSCTL_KEY))
+            names.update([] if spec.twin is None else [spec.twin.name])
+    return frozenset(names)
+
+
+def _load(file: str | None) -> LoadedConfig:
+    try:
+        loaded = load_files(file, known_sysctls())
+    except ConfigError as error:
+        _refuse(error)
+    for warning in loaded.warnings:
+        click.echo(f"warning: {warning}", err=True)
+    return loaded
+
+
+def _refuse(error: ConfigError) -> NoReturn:
+    click.echo(str(error), err=True)
+    count = len(error.problems)
+    click.echo(f"{count} problem{'' if count == 1 else 's'}; moetuned would not start with this.", err=True)
+    sys.exit(EXIT_NO)

@@ -1,0 +1,34 @@
+"""moetunectl events: what began and ended, newest last."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+
+@click.command(
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Examples:\n\n\b\n  moetunectl events\n  moetunectl events --json | jq -r 'select(.name == \"thrash_begin\").message'",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line, for programs.")
+@click.option("--since", metavar="ID", default=None, help="Only events after the one with this id.")
+@click.option("--socket", "path", metavar="PATH", default=None, help="The daemon's socket. [/run/moetuned/api.sock]")
+def command(*, as_json: bool, since: str | None, path: str | None) -> None:
+    """List the events that the daemon keeps."""
+    import msgspec
+
+    from moetuned.api.client import DEFAULT_SOCKET, Client
+    from moetuned.cli.status_view import event_lines
+
+    events = Client(path or DEFAULT_SOCKET).events(since)
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="replace")
+    if as_json:
+        for event in events:
+            click.echo(msgspec.json.encode(event).decode())
+    elif not events:
+        click.echo("No events yet.", err=True)
+    else:
+        for line in event_lines(events, width=None, with_date=True):
+            click.echo(line)

@@ -1,0 +1,87 @@
+"""moetunectl: finds its subcommands by file name and turns errors into one sentence and an exit code.
+
+A subcommand is a file `cli/<name>.py` with an object `command` (a click command); "_" in the file's name is "-" on the
+command line. Only the file of the command that runs is imported, so that every start is quick.
+
+Exit codes: 0 done; 1 the answer is "no"; 2 usage; 3 the daemon cannot be reached; 4 refused (permission, unsafe).
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pkgutil
+import sys
+
+import click
+
+from moetuned import __version__
+from moetuned.api.errors import DaemonError
+
+EXIT_USAGE = 2
+EXIT_REFUSED = 4
+
+
+class CommandFiles(click.Group):
+    """A group whose commands are the modules beside this one that have an object `command`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names of the commands, sorted."""
+        names = (name.replace("_", "-") for name in _modules())
+        return [name for name in names if self.get_command(ctx, name) is not None]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """The command of that name, None where there is none."""
+        module = cmd_name.replace("-", "_")
+        if module not in _modules() or "_" in cmd_name:
+            return None
+        command = getattr(importlib.import_module(f"moetuned.cli.{module}"), "command", None)
+        return command if isinstance(command, click.Command) else None
+
+
+def _modules() -> list[str]:
+    here = os.path.dirname(__file__)
+    return sorted(module.name for module in pkgutil.iter_modules([here]) if module.name != "main")
+
+
+@click.command(
+    cls=CommandFiles,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Examples:\n\n\b\n  moetunectl status\n  moetunectl status --watch\n  moetunectl events --json",
+)
+@click.version_option(__version__, prog_name="moetunectl", message="%(prog)s %(version)s")
+def group() -> None:
+    """See and steer moetuned, which keeps models larger than RAM running well.
+
+    Exit codes: 0 done; 1 the answer is "no"; 2 usage; 3 the daemon cannot be reached; 4 refused.
+    """
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Run moetunectl with these arguments (None: the process's) and return its exit code."""
+    try:
+        result = group.main(args=arguments, prog_name="moetunectl", standalone_mode=False)
+    except click.UsageError as error:
+        error.show()
+        return EXIT_USAGE
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("", err=True)
+        return 130
+    except DaemonError as error:
+        click.echo(f"moetunectl: {error}", err=True)
+        return error.exit_code
+    except PermissionError as error:
+        click.echo(f"moetunectl: {error.filename or 'this'}: {error.strerror}; run this with sudo.", err=True)
+        return EXIT_REFUSED
+    except BrokenPipeError:  # the reader (head, less) has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return result if isinstance(result, int) else 0
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    sys.exit(run())

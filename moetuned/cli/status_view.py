@@ -1,0 +1,310 @@
+"""The status screen as a pure function of a Snapshot: what `moetunectl status` prints and the demo draws live.
+
+Everything that came from outside (names, paths, messages) is stripped of control characters. Lines are at most `width`
+wide; without colour nothing but text is printed.
+"""
+
+from __future__ import annotations
+
+import textwrap
+import time
+from collections.abc import Iterable, Sequence
+
+import click
+
+from moetuned.schema.event import Event
+from moetuned.schema.snapshot import BackendView, MachineView, Snapshot, TunableView, WarmView
+from moetuned.schema.units import format_bytes, format_duration, format_rate, format_ratio
+from moetuned.schema.verdict import MemoryState, Paging, Phase, Verdict
+
+_LABEL_WIDTH = 12
+_SMALLEST_WIDTH = 40
+_STALE_SECONDS = 10.0
+_EVENTS = 5
+_REASONS = 6
+_SMALL_RATE = 1e6  # bytes a second not worth a word
+
+_FULL, _HALF, _EMPTY = "█", "▒", "░"
+
+
+def render(snapshot: Snapshot, width: int, colour: bool, now: float) -> str:
+    """The whole screen, ending in a newline. `now` is Unix seconds; times are shown in the local time zone."""
+    page = _Page(max(width, _SMALLEST_WIDTH), colour)
+    _header(page, snapshot, now)
+    if not snapshot.backends:
+        page.blank()
+        page.text("No backend is running that moetuned knows, and the configuration names none.", fg="yellow")
+        page.text("It keeps looking: start llama-server, or name it under backends: in the configuration.")
+    for backend in snapshot.backends:
+        page.blank()
+        _backend(page, backend)
+    page.blank()
+    _machine(page, snapshot.machine)
+    _tuning(page, snapshot.tuning)
+    for note in snapshot.notes:
+        page.field("note", note)
+    if snapshot.events:
+        page.blank()
+        for line in event_lines(snapshot.events[-_EVENTS:], page.width, now=now):
+            page.raw(line)
+    return page.done()
+
+
+class _Page:
+    """Lines of at most `width`; labels in a column of their own."""
+
+    def __init__(self, width: int, colour: bool) -> None:
+        self.width = width
+        self._colour = colour
+        self._lines: list[str] = []
+
+    def raw(self, line: str, fg: str | None = None, *, bold: bool = False) -> None:
+        self._lines.append(click.style(line, fg=fg, bold=bold or None) if self._colour and (fg or bold) else line)
+
+    def blank(self) -> None:
+        self._lines.append("")
+
+    def text(self, text: str, fg: str | None = None, *, bold: bool = False) -> None:
+        for line in _wrap(_clean(text), self.width):
+            self.raw(line, fg, bold=bold)
+
+    def field(self, label: str, text: str, fg: str | None = None) -> None:
+        lead = f"  {label}".ljust(_LABEL_WIDTH)
+        for line in _wrap(_clean(text), self.width - _LABEL_WIDTH) or [""]:
+            self.raw(lead + line, fg)
+            lead = " " * _LABEL_WIDTH
+
+    def done(self) -> str:
+        return "\n".join(self._lines) + "\n"
+
+    def bar(self, parts: Sequence[tuple[str, float]], whole: float, reserve: int) -> str:
+        """A bar that leaves `reserve` columns for what stands behind it; sizes beyond `whole` are cut off."""
+        columns = max(8, min(40, self.width - _LABEL_WIDTH - reserve))
+        drawn = ""
+        seen = 0.0
+        for sign, size in parts:
+            seen += max(0.0, size)
+            drawn += sign * (min(columns, round(columns * seen / whole)) - len(drawn))
+        return drawn + _EMPTY * (columns - len(drawn))
+
+
+def _clean(text: str) -> str:
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def _wrap(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, width, break_on_hyphens=False)
+
+
+def _header(page: _Page, snapshot: Snapshot, now: float) -> None:
+    up = format_duration(max(0.0, snapshot.wall_seconds - snapshot.daemon.started_wall_seconds))
+    left = (
+        f"moetuned {_clean(snapshot.daemon.version)}, up {up}, profile {snapshot.profile}, relief mode {snapshot.mode}"
+    )
+    clock = time.strftime("%H:%M:%S", time.localtime(snapshot.wall_seconds))
+    if len(left) + len(clock) + 2 <= page.width:
+        page.raw(left + clock.rjust(page.width - len(left)))
+    else:
+        page.text(f"{left}, {clock}")
+    age = now - snapshot.wall_seconds
+    running = max(0.0, snapshot.wall_seconds - snapshot.daemon.started_wall_seconds)
+    if age > _STALE_SECONDS + 2 * running / max(1, snapshot.daemon.ticks):  # two of its own intervals late
+        page.text(f"This is {format_duration(age)} old: the daemon has not looked since.", fg="yellow", bold=True)
+
+
+def _severity(verdict: Verdict) -> str | None:
+    if verdict.phase == Phase.ABSENT or verdict.paging == Paging.THRASHING or verdict.memory == MemoryState.CRITICAL:
+        return "red"
+    if verdict.memory == MemoryState.NEAR_LIMIT or verdict.paging in (Paging.COLD, Paging.WARMING):
+        return "yellow"
+    if verdict.phase in (Phase.LOADING, Phase.UNKNOWN) or verdict.paging == Paging.UNKNOWN:
+        return "yellow"
+    return "green"
+
+
+def _backend(page: _Page, backend: BackendView) -> None:
+    verdict = backend.verdict
+    joint = " " if backend.sentence.startswith("is ") else ": "
+    page.text(f"{backend.name}{joint}{backend.sentence}", fg=_severity(verdict), bold=True)
+    label = "why"
+    for reason in verdict.reasons[:_REASONS]:
+        page.field(label, reason.text)
+        label = ""
+    for action in backend.would_do:
+        page.field("would do", action, fg="yellow")
+    page.field("verdict", f"phase {verdict.phase}, paging {verdict.paging}, memory {verdict.memory}")
+    _memory(page, backend)
+    _residency(page, backend)
+    page.field("reads", _reads(backend))
+    page.field("speed", _speed(backend))
+    page.field("context", _context(backend))
+    if (warming := _warming(page, backend.warm)) is not None:
+        page.field("warming", warming)
+    page.field("process", _process(backend))
+    if backend.model_path is not None:
+        page.field("model", f"{backend.model_path} ({format_bytes(backend.model_bytes)})")
+    elif backend.model_unknown is not None:
+        page.field("model", f"unknown: {backend.model_unknown}")
+
+
+def _memory(page: _Page, backend: BackendView) -> None:
+    memory = backend.memory
+    held, cache, limit = memory.unreclaimable_bytes, memory.file_cache_bytes, memory.limit_bytes
+    if held is None or not limit:
+        page.field("memory", f"unknown: {memory.unknown or 'neither limit nor use could be read yet'}")
+    else:
+        left = f" {format_bytes(memory.headroom_bytes)} left of {format_bytes(limit)}"
+        page.field("memory", page.bar(((_FULL, held), (_HALF, cache or 0)), limit, len(left)) + left)
+        page.field("", f"{_FULL} {format_bytes(held)} held, {_HALF} {format_bytes(cache)} page cache ({memory.scope})")
+    if memory.backend_anonymous_bytes is not None:
+        swapped = memory.backend_swap_bytes
+        own = f"the backend's own: {format_bytes(memory.backend_anonymous_bytes)}"
+        page.field("", own + (f", and {format_bytes(swapped)} swapped out" if swapped else ""))
+    if memory.seconds_to_limit is not None:
+        page.field("", f"at this pace full in {format_duration(memory.seconds_to_limit)}", fg="yellow")
+
+
+def _residency(page: _Page, backend: BackendView) -> None:
+    residency, layout = backend.residency, backend.layout
+    if residency.resident_bytes is None:
+        page.field("resident", f"unknown: {residency.unknown or 'not looked at yet'}")
+        return
+    if layout is None or residency.expert_bytes is None or residency.other_bytes is None:
+        page.field("resident", _share(page, "", residency.resident_bytes, backend.model_bytes))
+        why = backend.model_unknown or residency.unknown
+        if why:
+            page.field("", f"experts and other parts unknown: {why}")
+        return
+    label = "resident"
+    if layout.expert_bytes:
+        page.field(label, _share(page, " of the experts", residency.expert_bytes, layout.expert_bytes))
+        label = ""
+    page.field(label, _share(page, " of the rest", residency.other_bytes, layout.other_bytes))
+
+
+def _share(page: _Page, name: str, resident: int, whole: int | None) -> str:
+    if not whole:
+        return f"{format_bytes(resident)}{name}"
+    tail = f" {format_ratio(resident / whole):>5}{name}, {format_bytes(resident)} of {format_bytes(whole)}"
+    return page.bar(((_FULL, resident),), whole, 46) + tail
+
+
+def _reads(backend: BackendView) -> str:
+    signals = backend.signals
+    rate = signals.get("process_read_bytes_per_second")
+    if rate is None:
+        return "unknown: what the process reads cannot be seen (yet)"
+    parts = [f"{format_rate(rate)} from disk"]
+    if (refault := signals.get("refault_bytes_per_second")) is not None:
+        parts[0] += f", {format_rate(refault)} of it had been in memory before" if refault >= _SMALL_RATE else ""
+    if (token := signals.get("bytes_per_token")) is not None:
+        parts.append(f"{format_bytes(token)} a token")
+    if (amplification := signals.get("read_amplification")) is not None:
+        parts.append(f"{amplification:.1f} times what the missing experts need")
+    return "; ".join(parts)
+
+
+def _speed(backend: BackendView) -> str:
+    if (speed := backend.signals.get("tokens_per_second")) is not None:
+        return f"{speed:.1f} tokens/s"
+    if (prompt := backend.signals.get("prompt_tokens_per_second")) is not None and prompt > 0:
+        return f"reads the prompt at {prompt:.0f} tokens/s"
+    if backend.verdict.phase in (Phase.IDLE, Phase.LOADING, Phase.ABSENT):
+        return "no request is being answered"
+    return "unknown: the backend gave no token counts (yet)"
+
+
+def _context(backend: BackendView) -> str:
+    context = backend.context
+    text = "unknown: the backend has not said" if context.now is None else f"{context.now} tokens now"
+    if context.wanted is not None and context.wanted != context.now:
+        text += f", {context.wanted} wanted"
+    if context.preferred is not None:
+        text += f" (preferred {context.preferred}"
+        text += ")" if context.minimum is None else f", at least {context.minimum})"
+    return text
+
+
+def _warming(page: _Page, warm: WarmView) -> str | None:
+    if warm.state == "off":
+        return f"off: {warm.detail}" if warm.detail else None
+    text = warm.state
+    if warm.goal_bytes:
+        done = min(warm.done_bytes, warm.goal_bytes)
+        text += f", {format_bytes(warm.done_bytes)} of {format_bytes(warm.goal_bytes)}"
+        if warm.state in ("running", "paused"):
+            text = (
+                page.bar(((_FULL, done),), warm.goal_bytes, 46) + f" {format_ratio(done / warm.goal_bytes):>5} {text}"
+            )
+    return text + (f": {warm.detail}" if warm.detail else "")
+
+
+def _process(backend: BackendView) -> str:
+    none = "not running" if backend.verdict.phase == Phase.ABSENT else "pid unknown"
+    parts = [backend.kind, none if backend.pid is None else f"pid {backend.pid}"]
+    if backend.url is not None:
+        parts.append(backend.url)
+    parts.append("supervised" if backend.supervised else "only watched")
+    if backend.discovered:
+        parts.append("found by itself")
+    if backend.restarts:
+        parts.append(f"restarted {backend.restarts} {'time' if backend.restarts == 1 else 'times'}")
+    return ", ".join(parts)
+
+
+def _machine(page: _Page, machine: MachineView) -> None:
+    if machine.memory_bytes is None:
+        page.field("machine", "unknown: /proc/meminfo could not be read yet")
+        return
+    text = f"{format_bytes(machine.memory_bytes)} memory"
+    if machine.swap_bytes and machine.swap_free_bytes is not None:
+        used = machine.swap_bytes - machine.swap_free_bytes
+        text += f", {format_bytes(used)} of {format_bytes(machine.swap_bytes)} swap used"
+    elif machine.swap_bytes == 0:
+        text += ", no swap"
+    for name, ratio in (("memory", machine.stall_memory_some_ratio), ("disks", machine.stall_io_some_ratio)):
+        if ratio is not None:
+            text += f", {format_ratio(ratio)} of the time waiting for {name}"
+    page.field("machine", text)
+
+
+def _tuning(page: _Page, tuning: Iterable[TunableView]) -> None:
+    quiet: list[str] = []
+    loud: list[TunableView] = []
+    for tunable in tuning:
+        if tunable.state in ("applied", "already", "adjusted"):
+            was = f" (was {tunable.original})" if tunable.original not in (None, tunable.now) else ""
+            quiet.append(f"{tunable.name} {tunable.now or tunable.wanted or '?'}{was}")
+        else:
+            loud.append(tunable)
+    if not quiet and not loud:
+        page.field("tuned", "nothing; every setting of this machine is left as it is")
+    if quiet:
+        page.field("tuned", ", ".join(quiet))
+    for tunable in loud:
+        is_now = "" if tunable.now is None else f" is {tunable.now}"
+        wanted = "" if tunable.wanted is None else f", wanted {tunable.wanted}"
+        detail = f": {tunable.detail}" if tunable.detail else ""
+        fg = "red" if tunable.state == "failed" else "yellow" if tunable.state == "drifted" else None
+        page.field(tunable.state, f"{tunable.name}{is_now}{wanted}{detail}", fg=fg)
+
+
+def event_lines(
+    events: Sequence[Event], width: int | None, now: float | None = None, *, with_date: bool = False
+) -> list[str]:
+    """One event each, oldest first, wrapped to `width` (None: not wrapped); with the date when it is not today's."""
+    lines: list[str] = []
+    today = None if now is None else time.strftime("%F", time.localtime(now))
+    for event in events:
+        at = time.localtime(event.wall_seconds)
+        dated = with_date or (today is not None and time.strftime("%F", at) != today)
+        stamp = time.strftime("%F %T" if dated else "%T", at)
+        lead = f"{stamp}  "
+        subject = event.backend or "machine"
+        about = "" if event.message.startswith(subject) else f" {subject}"
+        text = _clean(f"{event.name}{about}: {event.message}")
+        wrapped = [text] if width is None else _wrap(text, width - len(lead))
+        for line in wrapped:
+            lines.append(lead + line)
+            lead = " " * len(lead)
+    return lines

@@ -1,0 +1,88 @@
+"""The detector: from signals to a verdict, one step a tick, without a clock of its own.
+
+State goes in and comes out; nothing else is remembered. Unknown signals begin nothing.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from moetuned.decide.detector_memory import MemoryAxis, step_memory
+from moetuned.decide.detector_paging import PagingAxis, step_paging
+from moetuned.decide.detector_phase import PhaseState, step_phase
+from moetuned.decide.detector_settings import DetectorSettings
+from moetuned.decide.facts import BackendFacts
+from moetuned.schema.event import EventName
+from moetuned.schema.sample import BackendSample
+from moetuned.schema.signals import Signals
+from moetuned.schema.verdict import Reason, Verdict
+
+__all__ = ["Begun", "DetectorSettings", "DetectorState", "Step", "initial", "step"]
+
+
+class DetectorState(msgspec.Struct, frozen=True):
+    """What is remembered of one backend between ticks."""
+
+    backend: str
+    phase: PhaseState = PhaseState()
+    paging: PagingAxis = PagingAxis()
+    memory: MemoryAxis = MemoryAxis()
+
+
+class Begun(msgspec.Struct, frozen=True):
+    """Something began or ended at this tick. `message` is one sentence a person can act on."""
+
+    name: EventName
+    message: str
+    reasons: tuple[Reason, ...] = ()
+
+
+class Step(msgspec.Struct, frozen=True):
+    """What a tick gave."""
+
+    state: DetectorState
+    verdict: Verdict
+    begun: tuple[Begun, ...] = ()
+
+
+def initial(backend: str) -> DetectorState:
+    """The state before the first tick."""
+    return DetectorState(backend)
+
+
+def step(
+    state: DetectorState,
+    signals: Signals,
+    sample: BackendSample,
+    facts: BackendFacts,
+    settings: DetectorSettings,
+) -> Step:
+    """The verdict at `signals.at_seconds`, and what began with it."""
+    phase = step_phase(state.phase, sample, signals.at_seconds)
+    paging = step_paging(
+        state.paging,
+        signals,
+        sample,
+        phase.state.phase,
+        facts,
+        settings,
+        same_process=state.phase.process in (None, phase.state.process),
+    )
+    memory = step_memory(state.memory, signals, phase.state.phase, settings)
+    verdict = Verdict(
+        backend=state.backend,
+        at_seconds=signals.at_seconds,
+        phase=phase.state.phase,
+        paging=paging.axis.paging,
+        memory=memory.axis.memory,
+        reasons=(phase.reason, *paging.reasons, *memory.reasons),
+        phase_since=phase.state.since,
+        paging_since=paging.axis.since,
+        memory_since=memory.axis.since,
+    )
+    begun = (
+        *(Begun(name, message, (phase.reason,)) for name, message in phase.begun),
+        *(Begun(name, message, paging.reasons) for name, message in paging.begun),
+        *(Begun(name, message, memory.reasons) for name, message in memory.begun),
+    )
+    return Step(DetectorState(state.backend, phase.state, paging.axis, memory.axis), verdict, begun)

@@ -1,0 +1,316 @@
+"""The paging axis: cold, warming, steady, streaming or thrashing, from the evidence of each tick and how long it lasted."""
+
+from __future__ import annotations
+
+import msgspec
+
+from moetuned.decide.detector_settings import DetectorSettings
+from moetuned.decide.facts import BackendFacts
+from moetuned.decide.paging_evidence import Cost, Doing, Evidence, weigh
+from moetuned.schema.event import EventName
+from moetuned.schema.sample import BackendSample
+from moetuned.schema.signals import Signals
+from moetuned.schema.units import format_bytes, format_duration, format_rate, format_ratio
+from moetuned.schema.verdict import Paging, Phase, Reason
+
+MAX_STEP_SECONDS = 5.0
+_WORKING = frozenset({Phase.PREFILL, Phase.DECODE, Phase.UNKNOWN})
+
+
+class PagingAxis(msgspec.Struct, frozen=True):
+    """What is remembered. `*_seconds`: how long the evidence has lasted; `best`: warm tokens/s by busy slots."""
+
+    paging: Paging = Paging.UNKNOWN
+    since: float | None = None
+    strong_seconds: float = 0.0
+    weak_seconds: float = 0.0
+    blind_seconds: float = 0.0
+    churn_seconds: float = 0.0
+    quiet_seconds: float = 0.0
+    calm_seconds: float = 0.0
+    idle_seconds: float = 0.0
+    evicted_seconds: float = 0.0
+    evicted: bool = False
+    idle_mapped_bytes: int | None = None
+    idle_resident_bytes: int | None = None
+    resident_bytes: int | None = None
+    last_tokens_per_second: float | None = None
+    best: tuple[tuple[int, float], ...] = ()
+
+
+class PagingStep(msgspec.Struct, frozen=True):
+    """The next state, why, and what began."""
+
+    axis: PagingAxis
+    reasons: tuple[Reason, ...]
+    begun: tuple[tuple[EventName, str], ...] = ()
+
+
+def step_paging(
+    axis: PagingAxis,
+    signals: Signals,
+    sample: BackendSample,
+    phase: Phase,
+    facts: BackendFacts,
+    settings: DetectorSettings,
+    *,
+    same_process: bool,
+) -> PagingStep:
+    """Paging at this tick."""
+    if not same_process or phase in (Phase.ABSENT, Phase.LOADING):
+        return _restart(axis, signals, phase)
+    if signals.dt_seconds is None:
+        return PagingStep(axis, (_reason("dt_seconds", None, None, None, "no earlier sample to compare with"),))
+    if phase is Phase.IDLE:
+        return _idle(axis, signals, sample, facts, settings)
+    return _working(_forget_idle(axis), signals, phase, facts, settings)
+
+
+def _restart(axis: PagingAxis, signals: Signals, phase: Phase) -> PagingStep:
+    paging, text = Paging.UNKNOWN, "nothing to page"
+    if phase is Phase.LOADING:
+        paging, text = Paging.COLD, "the model is being loaded"
+    elif phase is not Phase.ABSENT:
+        text = "a new process"
+    since = axis.since if paging is axis.paging and axis.since is not None else signals.at_seconds
+    begun = ((EventName.THRASH_END, "It no longer runs as it did."),) if axis.paging is Paging.THRASHING else ()
+    # Another process has its own warm best, but the same model on the same machine is as fast again: the best is kept.
+    stepped = PagingAxis(paging=paging, since=since, best=axis.best)
+    return PagingStep(stepped, (_reason("phase", None, None, None, text),), begun)
+
+
+def _forget_idle(axis: PagingAxis) -> PagingAxis:
+    return msgspec.structs.replace(
+        axis,
+        idle_seconds=0.0,
+        evicted_seconds=0.0,
+        evicted=False,
+        idle_mapped_bytes=None,
+        idle_resident_bytes=None,
+        resident_bytes=None,
+    )
+
+
+# --- idle: nothing is asked of the model; has somebody else pushed it out? ---
+
+
+def _idle(
+    axis: PagingAxis, signals: Signals, sample: BackendSample, facts: BackendFacts, settings: DetectorSettings
+) -> PagingStep:
+    dt = min(signals.dt_seconds or 0.0, MAX_STEP_SECONDS)
+    mapped = None if sample.process is None else sample.process.rss_file_bytes
+    resident = axis.resident_bytes if sample.residency is None else sample.residency.resident_bytes
+    axis = msgspec.structs.replace(
+        axis,
+        idle_seconds=axis.idle_seconds + dt,
+        idle_mapped_bytes=_largest(axis.idle_mapped_bytes, mapped),
+        idle_resident_bytes=_largest(axis.idle_resident_bytes, resident),
+        resident_bytes=resident,
+    )
+    lost = _lost_while_idle(axis, mapped, resident, facts)
+    gone = lost is not None and lost >= settings.evicted_ratio
+    axis = msgspec.structs.replace(axis, evicted_seconds=axis.evicted_seconds + dt if gone else 0.0)
+    if gone and not axis.evicted and axis.evicted_seconds >= settings.evicted_hold_seconds:
+        text = (
+            f"{format_ratio(lost)} of the model left the page cache while it was idle "
+            f"(limit {format_ratio(settings.evicted_ratio)})"
+        )
+        message = (
+            f"{text[0].upper()}{text[1:]}: the next request reads it again; warm it, or see what else used memory."
+        )
+        reason = _reason("resident_ratio", lost, settings.evicted_ratio, axis.evicted_seconds, text)
+        ended = ((EventName.THRASH_END, "Requests stopped."),) if axis.paging is Paging.THRASHING else ()
+        begun = (*ended, (EventName.CACHE_EVICTED, message))
+        return PagingStep(_become(axis, Paging.COLD, signals, evicted=True), (reason,), begun)
+    return _idle_rest(axis, signals, settings)
+
+
+def _idle_rest(axis: PagingAxis, signals: Signals, settings: DetectorSettings) -> PagingStep:
+    if axis.paging is Paging.THRASHING:
+        if axis.idle_seconds < settings.idle_release_seconds:
+            text = f"idle for {format_duration(axis.idle_seconds)} (a thrash is over after {settings.idle_release_seconds:.0f} s)"
+            return PagingStep(axis, (_reason("busy_slots", 0.0, None, axis.idle_seconds, text),))
+        message = "Requests stopped, so nothing thrashes now; it may begin again with the next one."
+        reason = _reason("busy_slots", 0.0, None, axis.idle_seconds, "idle; it was thrashing before")
+        return PagingStep(_become(axis, Paging.UNKNOWN, signals), (reason,), ((EventName.THRASH_END, message),))
+    ratio = signals.get("resident_ratio")
+    if ratio is not None and ratio >= settings.steady_resident_ratio:
+        text = f"idle, {format_ratio(ratio)} of the model resident"
+        reason = _reason("resident_ratio", ratio, settings.steady_resident_ratio, axis.idle_seconds, text)
+        return PagingStep(_become(axis, Paging.STEADY, signals), (reason,))
+    text = f"idle for {format_duration(axis.idle_seconds)}; as it was when it worked last"
+    return PagingStep(axis, (_reason("busy_slots", 0.0, None, axis.idle_seconds, text),))
+
+
+def _lost_while_idle(axis: PagingAxis, mapped: int | None, resident: int | None, facts: BackendFacts) -> float | None:
+    """Share of the model that went since it became idle; a residency scan goes before what the process has mapped."""
+    size = facts.model_bytes
+    if not size:
+        return None
+    if resident is not None and axis.idle_resident_bytes is not None and axis.idle_resident_bytes > resident:
+        return (axis.idle_resident_bytes - resident) / size
+    if mapped is None or axis.idle_mapped_bytes is None:
+        return None
+    return (axis.idle_mapped_bytes - mapped) / size
+
+
+def _largest(one: int | None, other: int | None) -> int | None:
+    return max((value for value in (one, other) if value is not None), default=None)
+
+
+# --- working ---
+
+
+def _working(
+    axis: PagingAxis, signals: Signals, phase: Phase, facts: BackendFacts, settings: DetectorSettings
+) -> PagingStep:
+    dt = min(signals.dt_seconds or 0.0, MAX_STEP_SECONDS)
+    thrashing = axis.paging is Paging.THRASHING
+    busy = round(signals.get("busy_slots") or 0.0)
+    best = dict(axis.best).get(busy)
+    evidence = weigh(signals, phase, facts, settings, best_tokens_per_second=best, paging=axis.paging)
+    if evidence.doing is Doing.UNKNOWN:
+        return PagingStep(
+            axis, (_reason("process_read_bytes_per_second", None, None, None, "whose reads these are is unknown"),)
+        )
+    axis = _learn(_count(axis, evidence, phase, dt), signals, evidence, busy)
+    if thrashing:
+        return _while_thrashing(axis, signals, evidence, settings)
+    cause = _cause(axis, evidence, settings)
+    if cause is not None:
+        return _thrash(axis, signals, cause)
+    return _calm(axis, signals, evidence, settings)
+
+
+def _count(axis: PagingAxis, evidence: Evidence, phase: Phase, dt: float) -> PagingAxis:
+    """How long each kind of evidence has lasted. A prompt's reads neither add to a thrash nor take from it."""
+    churning, quiet = evidence.doing is Doing.CHURNING, evidence.doing is Doing.QUIET
+    strong = any(not cost.weak and not cost.blind for cost in evidence.costs)
+    weak = strong or any(cost.weak for cost in evidence.costs)
+    blind = weak or any(cost.blind for cost in evidence.costs)
+    neutral = churning and phase is Phase.PREFILL and not strong
+
+    def held(seconds: float, present: bool) -> float:
+        if neutral:
+            return seconds
+        return seconds + dt if present else max(0.0, seconds - 2 * dt)
+
+    return msgspec.structs.replace(
+        axis,
+        strong_seconds=held(axis.strong_seconds, strong),
+        weak_seconds=held(axis.weak_seconds, weak),
+        blind_seconds=held(axis.blind_seconds, blind),
+        churn_seconds=axis.churn_seconds + dt if churning else max(0.0, axis.churn_seconds - 2 * dt),
+        quiet_seconds=axis.quiet_seconds + dt if quiet else 0.0,
+        calm_seconds=axis.calm_seconds if neutral else (0.0 if evidence.costs else axis.calm_seconds + dt),
+    )
+
+
+def _learn(axis: PagingAxis, signals: Signals, evidence: Evidence, busy: int) -> PagingAxis:
+    """Remember the best speed by busy slots; only one that lasted two ticks and cost nothing too much counts."""
+    speed, last = signals.get("tokens_per_second"), axis.last_tokens_per_second
+    best = dict(axis.best)
+    if speed is not None and last is not None and busy and not evidence.costs:
+        best[busy] = max(best.get(busy, 0.0), min(speed, last))
+    return msgspec.structs.replace(axis, last_tokens_per_second=speed, best=tuple(sorted(best.items()))[:64])
+
+
+def _cause(axis: PagingAxis, evidence: Evidence, settings: DetectorSettings) -> Cost | None:
+    """Why it thrashes now; None while it does not, or while this very tick shows no cost (it is getting better)."""
+    for cost in evidence.costs:
+        if cost.blind:
+            lasted, needed = axis.blind_seconds, settings.blind_hold_seconds
+        elif cost.weak:
+            lasted, needed = axis.weak_seconds, settings.weak_hold_seconds
+        else:
+            lasted, needed = axis.strong_seconds, settings.thrash_hold_seconds
+        if lasted >= 0.95 * needed:
+            return cost
+    return None
+
+
+def _thrash(axis: PagingAxis, signals: Signals, cause: Cost) -> PagingStep:
+    reasons = _thrash_reasons(axis, signals, (cause,))
+    message = f"It thrashes: {cause.text}; {reasons[-1].text}. {_ADVICE.get(cause.signal, _ADVICE_OTHER)}"
+    stepped = _become(axis, Paging.THRASHING, signals, calm_seconds=0.0)
+    return PagingStep(stepped, reasons, ((EventName.THRASH_BEGIN, message),))
+
+
+_ADVICE = {
+    "cache_lost_ratio": "Give back the memory that something else took, or raise the limit.",
+    "bytes_per_token": "Lower the read-ahead of its disk, or give it more memory.",
+    "read_amplification": "Lower the read-ahead of its disk, or give it more memory.",
+    "bytes_per_major_fault": "Lower the read-ahead of its disk, or give it more memory.",
+}
+_ADVICE_OTHER = "Give it more memory, or use a smaller model or context."
+
+
+def _thrash_reasons(axis: PagingAxis, signals: Signals, costs: tuple[Cost, ...]) -> tuple[Reason, ...]:
+    held = max(axis.strong_seconds, axis.weak_seconds, axis.blind_seconds)
+    reasons = [_reason(cost.signal, cost.value, cost.limit, held, cost.text) for cost in costs]
+    return (*reasons, _refault_reason(axis, signals))
+
+
+def _refault_reason(axis: PagingAxis, signals: Signals) -> Reason:
+    refaults, read = signals.get("refault_bytes_per_second"), signals.get("process_read_bytes_per_second")
+    text = f"refaults {format_rate(refaults)} of {format_rate(read)} read for {format_duration(axis.churn_seconds)}"
+    return _reason("refault_ratio", signals.get("refault_ratio"), None, axis.churn_seconds, text)
+
+
+def _while_thrashing(axis: PagingAxis, signals: Signals, evidence: Evidence, settings: DetectorSettings) -> PagingStep:
+    if evidence.costs or axis.calm_seconds < settings.thrash_release_seconds:
+        return PagingStep(axis, _thrash_reasons(axis, signals, evidence.costs))
+    if evidence.doing is Doing.CHURNING and axis.calm_seconds < settings.streaming_hold_seconds:
+        return PagingStep(axis, _thrash_reasons(axis, signals, ()))
+    paging = {Doing.QUIET: Paging.STEADY, Doing.FILLING: Paging.WARMING}.get(evidence.doing, Paging.STREAMING)
+    reason = _calm_reason(axis, signals, evidence, paging)
+    lasted = format_duration(signals.at_seconds - (axis.since or signals.at_seconds))
+    message = f"The thrash is over after {lasted}: {reason.text}."
+    stepped = _become(axis, paging, signals, strong_seconds=0.0, weak_seconds=0.0, blind_seconds=0.0)
+    return PagingStep(stepped, (reason,), ((EventName.THRASH_END, message),))
+
+
+def _calm(axis: PagingAxis, signals: Signals, evidence: Evidence, settings: DetectorSettings) -> PagingStep:
+    paging = axis.paging
+    if evidence.doing is Doing.QUIET:
+        if axis.quiet_seconds >= 0.95 * settings.steady_hold_seconds:
+            paging = Paging.STEADY
+    elif evidence.doing is Doing.FILLING:
+        paging = Paging.WARMING
+    elif axis.churn_seconds >= settings.streaming_hold_seconds:
+        paging = Paging.STREAMING
+    elif paging is not Paging.STREAMING:
+        paging = Paging.WARMING
+    reasons = (
+        *(_reason(cost.signal, cost.value, cost.limit, axis.strong_seconds, cost.text) for cost in evidence.costs),
+        _calm_reason(axis, signals, evidence, paging),
+    )
+    return PagingStep(_become(axis, paging, signals), reasons)
+
+
+def _calm_reason(axis: PagingAxis, signals: Signals, evidence: Evidence, paging: Paging) -> Reason:
+    if paging is Paging.STREAMING:
+        token, missing = signals.get("bytes_per_token"), signals.get("missing_bytes_per_token")
+        if token is not None and missing is not None:
+            text = (
+                f"{format_bytes(token)} read a token, {format_bytes(missing)} forecast for the experts that are missing"
+            )
+            return _reason("bytes_per_token", token, missing, axis.churn_seconds, text)
+        return _refault_reason(axis, signals)
+    read, fill = signals.get("process_read_bytes_per_second"), signals.get("cache_fill_ratio")
+    if paging is Paging.WARMING and evidence.doing is Doing.CHURNING:
+        return _refault_reason(axis, signals)
+    if paging is Paging.WARMING:
+        text = f"{format_rate(read)} read"
+        text += "" if fill is None else f", {format_ratio(max(0.0, min(1.0, fill)))} of it fills the page cache"
+        return _reason("cache_fill_ratio", fill, None, None, text)
+    return _reason("process_read_bytes_per_second", read, None, axis.quiet_seconds, f"{format_rate(read)} read")
+
+
+def _become(axis: PagingAxis, paging: Paging, signals: Signals, **changes: float) -> PagingAxis:
+    since = axis.since if paging is axis.paging and axis.since is not None else signals.at_seconds
+    return msgspec.structs.replace(axis, paging=paging, since=since, **changes)
+
+
+def _reason(signal: str, value: float | None, limit: float | None, held: float | None, text: str) -> Reason:
+    return Reason(axis="paging", signal=signal, value=value, limit=limit, held_seconds=held, text=text)

@@ -1,0 +1,67 @@
+"""The detector's limits and hold times. The defaults hold for models and disks of any size: they are shares and costs."""
+
+from __future__ import annotations
+
+import msgspec
+
+MEGABYTE = 1e6
+
+
+class DetectorSettings(msgspec.Struct, frozen=True):
+    """Limits (ratios, bytes) and how long they must be passed (seconds).
+
+    Memory: `near_headroom_bytes` and `critical_headroom_bytes` go before the ratios of the limit.
+    """
+
+    near_headroom_ratio: float = 0.08
+    critical_headroom_ratio: float = 0.03
+    near_headroom_bytes: int | None = None
+    critical_headroom_bytes: int | None = None
+    near_seconds: float = 25.0
+    """A steady growth that reaches the limit within this time is near it, too; a restart of a backend needs that long."""
+    trend_headroom_ratio: float = 0.5
+    """Above this headroom growth alone is no reason."""
+    memory_hold_seconds: float = 1.0
+    memory_release_seconds: float = 5.0
+    memory_release_factor: float = 1.25
+
+    quiet_read_bytes_per_second: float = 8 * MEGABYTE
+    """Reads below this are nothing: logs, small files, the odd page."""
+    quiet_token_ratio: float = 0.02
+    """Nor are reads below this share of a token's active experts."""
+    churn_refault_ratio: float = 0.3
+    filling_ratio: float = 0.3
+    """Reads of which this share makes the page cache grow are filling it."""
+
+    costly_active_ratio: float = 2.0
+    """Bytes a token against all its active experts: above, it reads twice what it would with nothing cached at all.
+
+    Measured with read-ahead that fits: 0.7 (590 kB slices) to 1.3 (295 kB slices); with 8 MiB of read-ahead 7 to 13.
+    """
+    costly_amplification: float = 4.0
+    """Bytes a token against its missing experts. Measured: 1.1 to 2.7 with read-ahead that fits, 10 to 25 with 8 MiB."""
+    costly_other_resident_ratio: float = 0.9
+    squeezed_ratio: float = 0.10
+    """Cache lost, as a share of the model; what remains is re-read."""
+    squeezing_ratio: float = 0.02
+    """The same while it still shrinks by `squeezing_ratio_per_second` (of the model), unless it streamed before."""
+    squeezing_ratio_per_second: float = 0.002
+    slow_ratio: float = 0.25
+    """Tokens/s against this backend's own warm best."""
+    excess_window_ratio: float = 4.0
+    """Bytes a major fault against an expert's slice, where tokens are not known."""
+    release_factor: float = 0.8
+    """A thrash ends only below this share of the limit that began it (or above 1/0.8 of a lower limit)."""
+
+    thrash_hold_seconds: float = 3.0
+    weak_hold_seconds: float = 8.0
+    blind_hold_seconds: float = 20.0
+    thrash_release_seconds: float = 3.0
+    streaming_hold_seconds: float = 8.0
+    steady_hold_seconds: float = 2.0
+    idle_release_seconds: float = 15.0
+
+    evicted_ratio: float = 0.25
+    """Share of the model that left the page cache while the backend was idle."""
+    evicted_hold_seconds: float = 1.0
+    steady_resident_ratio: float = 0.95

@@ -1,0 +1,21 @@
+"""What signals and the detector need to know of a backend besides samples; it changes only when the backend does."""
+
+from __future__ import annotations
+
+import msgspec
+
+from moetuned.schema.model import ModelLayout
+
+
+class BackendFacts(msgspec.Struct, frozen=True):
+    """One backend and its model, bytes. None is unknown; a signal that needs it is unknown then.
+
+    `disks` are the names under /sys/block of the devices under the model; `page_bytes` and `clock_ticks` (a second)
+    are the machine's.
+    """
+
+    model_bytes: int | None = None
+    layout: ModelLayout | None = None
+    disks: tuple[str, ...] = ()
+    page_bytes: int = 4096
+    clock_ticks: int = 100

@@ -1,0 +1,156 @@
+"""What one tick says about paging: quiet, filling the cache, churning through it, and whether churning costs too much.
+
+Rules and where they come from: refaults alone are not thrashing (a model that streams its experts refaults for ever, at the
+cost its layout forecasts); reads that make the cache grow are a cache being filled; a prompt's micro-batch touches nearly all
+experts, so its reads say nothing about the cost of a token.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from moetuned.decide.detector_settings import DetectorSettings
+from moetuned.decide.facts import BackendFacts
+from moetuned.schema.signals import Signals
+from moetuned.schema.units import format_bytes, format_ratio
+from moetuned.schema.verdict import Paging, Phase
+
+
+class Doing(StrEnum):
+    """What the reads of a tick are."""
+
+    UNKNOWN = "unknown"
+    QUIET = "quiet"
+    FILLING = "filling"
+    CHURNING = "churning"
+
+
+class Cost(msgspec.Struct, frozen=True):
+    """A sign that churning costs too much. `weak` signs must last longer, `blind` ones (no tokens known) longest."""
+
+    signal: str
+    value: float
+    limit: float
+    text: str
+    weak: bool = False
+    blind: bool = False
+
+
+class Evidence(msgspec.Struct, frozen=True):
+    """One tick. `costs` is empty unless it churns."""
+
+    doing: Doing
+    costs: tuple[Cost, ...] = ()
+
+
+def weigh(
+    signals: Signals,
+    phase: Phase,
+    facts: BackendFacts,
+    settings: DetectorSettings,
+    *,
+    best_tokens_per_second: float | None,
+    paging: Paging,
+) -> Evidence:
+    """Evidence of this tick. While it thrashes, limits are eased by `release_factor`, so that a thrash does not flicker."""
+    doing = _doing(signals, facts, settings)
+    if doing is not Doing.CHURNING:
+        return Evidence(doing)
+    ease = settings.release_factor if paging is Paging.THRASHING else 1.0
+    found = (
+        *_squeeze(signals, facts, settings, ease, streaming=paging is Paging.STREAMING),
+        *_token_cost(signals, phase, facts, settings, ease),
+        *_slow(signals, phase, settings, best_tokens_per_second, ease),
+        *_blind(signals, phase, facts, settings, ease),
+    )
+    return Evidence(doing, found)
+
+
+def _doing(signals: Signals, facts: BackendFacts, settings: DetectorSettings) -> Doing:
+    read = signals.get("process_read_bytes_per_second")
+    if read is None:
+        return Doing.UNKNOWN
+    if read < settings.quiet_read_bytes_per_second:
+        return Doing.QUIET
+    token, layout = signals.get("bytes_per_token"), facts.layout
+    if token is not None and layout is not None and token < settings.quiet_token_ratio * layout.active_expert_bytes:
+        return Doing.QUIET
+    fill, refault = signals.get("cache_fill_ratio"), signals.get("refault_ratio")
+    if fill is not None and fill >= settings.filling_ratio:
+        return Doing.FILLING
+    if refault is None:
+        return Doing.UNKNOWN
+    return Doing.CHURNING if refault >= settings.churn_refault_ratio else Doing.FILLING
+
+
+def _squeeze(
+    signals: Signals, facts: BackendFacts, settings: DetectorSettings, ease: float, *, streaming: bool
+) -> tuple[Cost, ...]:
+    lost, change = signals.get("cache_lost_ratio"), signals.get("cache_bytes_per_second")
+    size = facts.model_bytes
+    if lost is None or not size:
+        return ()
+    limit = settings.squeezed_ratio * ease
+    if change is not None and change < -settings.squeezing_ratio_per_second * size and not streaming:
+        limit = min(limit, settings.squeezing_ratio)
+    if lost < limit:
+        return ()
+    text = f"its page cache shrank by {format_ratio(lost)} of the model (limit {format_ratio(limit)})"
+    return (Cost("cache_lost_ratio", lost, limit, text),)
+
+
+def _token_cost(
+    signals: Signals, phase: Phase, facts: BackendFacts, settings: DetectorSettings, ease: float
+) -> tuple[Cost, ...]:
+    token, layout = signals.get("bytes_per_token"), facts.layout
+    if token is None or layout is None or phase is Phase.PREFILL:
+        return ()
+    costs: list[Cost] = []
+    limit = settings.costly_active_ratio * ease * (layout.active_expert_bytes or layout.other_bytes)
+    if token > limit:
+        text = (
+            f"{format_bytes(token)} read a token, more than with no expert cached at all "
+            f"({format_bytes(layout.active_expert_bytes)}; limit {format_bytes(limit)})"
+        )
+        costs.append(Cost("bytes_per_token", token, limit, text))
+    amplification, limit = signals.get("read_amplification"), settings.costly_amplification * ease
+    if amplification is not None and amplification > limit:
+        text = f"{amplification:.1f} times the bytes of the missing experts are read (limit {limit:.1f})"
+        costs.append(Cost("read_amplification", amplification, limit, text, weak=True))
+    other, limit = signals.get("other_resident_ratio"), settings.costly_other_resident_ratio
+    if other is not None and other < limit:
+        text = f"only {format_ratio(other)} of what every token needs is resident (limit {format_ratio(limit)})"
+        costs.append(Cost("other_resident_ratio", other, limit, text))
+    return tuple(costs)
+
+
+def _slow(
+    signals: Signals, phase: Phase, settings: DetectorSettings, best: float | None, ease: float
+) -> tuple[Cost, ...]:
+    speed = signals.get("tokens_per_second")
+    if speed is None or best is None or phase is not Phase.DECODE:
+        return ()
+    limit = settings.slow_ratio / ease * best
+    if speed >= limit:
+        return ()
+    text = f"{speed:.1f} tokens/s, its own warm best is {best:.1f} (limit {limit:.1f})"
+    return (Cost("tokens_per_second", speed, limit, text, weak=True),)
+
+
+def _blind(
+    signals: Signals, phase: Phase, facts: BackendFacts, settings: DetectorSettings, ease: float
+) -> tuple[Cost, ...]:
+    """Without an answer of what it does: each fault fetches many times the slice that was missing."""
+    window, layout = signals.get("bytes_per_major_fault"), facts.layout
+    if phase is not Phase.UNKNOWN or window is None or layout is None or signals.get("bytes_per_token") is not None:
+        return ()
+    limit = settings.excess_window_ratio * ease * layout.expert_slice_bytes
+    if window <= limit or not layout.expert_slice_bytes:
+        return ()
+    text = (
+        f"{format_bytes(window)} read a major fault for an expert's slice of "
+        f"{format_bytes(layout.expert_slice_bytes)} (limit {format_bytes(limit)})"
+    )
+    return (Cost("bytes_per_major_fault", window, limit, text, blind=True),)

@@ -1,0 +1,22 @@
+"""How much of the model is resident, from the scan or, where that is newer or smaller, from the page cache it lives in."""
+
+from __future__ import annotations
+
+from moetuned.decide.counters import cache_bytes, resident_bytes
+from moetuned.decide.window import Window, latest
+
+MAX_AGE_SECONDS = 30.0
+
+
+def resident_share(window: Window) -> float | None:
+    """Share of the model in page cache, 0 to 1; None when neither source is known.
+
+    The page cache of its cgroup bounds what can be resident, at once, while a scan may be some seconds old: the smaller holds.
+    """
+    size = window.facts.model_bytes
+    if not size:
+        return None
+    scanned = latest(window, MAX_AGE_SECONDS, resident_bytes)
+    bound = cache_bytes(window.now) if window.now.backend.cgroup is not None else None
+    known = [value for value in (scanned, bound) if value is not None]
+    return min(1.0, min(known) / size) if known else None

@@ -1,0 +1,50 @@
+"""Signals: one file each, found by name. A file has a docstring (its manual entry), `UNIT` and `compute(window)`.
+
+A signal that cannot be known is None; nothing fires on None. Rates are over the measured time between samples.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Sequence
+from functools import cache
+
+from moetuned.decide.facts import BackendFacts
+from moetuned.decide.window import Window, window_of
+from moetuned.schema.sample import Sample
+from moetuned.schema.signals import Signals
+
+Compute = Callable[[Window], float | None]
+
+
+@cache
+def signal_functions() -> dict[str, Compute]:
+    """`compute` of every signal by its name (the file's)."""
+    names = sorted(module.name for module in pkgutil.iter_modules(__path__))
+    return {name: importlib.import_module(f"{__name__}.{name}").compute for name in names}
+
+
+@cache
+def signal_units() -> dict[str, str]:
+    """`UNIT` of every signal by its name."""
+    return {name: importlib.import_module(f"{__name__}.{name}").UNIT for name in signal_functions()}
+
+
+def derive(window: Sequence[Sample], backend: str, facts: BackendFacts) -> Signals:
+    """Signals of `backend` at the last sample of `window` (oldest first; 30 to 60 s of samples are enough).
+
+    Values are None where a counter went back, the process changed, or the sample before is more than 5 s old.
+    Raises ValueError for an empty window.
+    """
+    if not window:
+        raise ValueError("no sample to derive signals from")
+    functions = signal_functions()
+    own = window_of(window, backend, facts)
+    values = dict.fromkeys(functions) if own is None else {name: compute(own) for name, compute in functions.items()}
+    return Signals(
+        backend=backend,
+        at_seconds=window[-1].at_seconds,
+        dt_seconds=None if own is None else own.dt_seconds,
+        values=values,
+    )

@@ -1,0 +1,17 @@
+"""What can still be allocated, swap included, before the kernel's OOM killer must act.
+
+Sources: the cgroup's memory files, /proc/meminfo.
+"""
+
+from __future__ import annotations
+
+from moetuned.decide.memory_headroom import tightest_room
+from moetuned.decide.window import Window
+
+UNIT = "bytes"
+
+
+def compute(window: Window) -> float | None:
+    """Bytes; None when unknown."""
+    room = tightest_room(window.now.machine, window.now.backend)
+    return None if room is None else float(room.oom_room_bytes)

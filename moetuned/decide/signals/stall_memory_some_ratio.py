@@ -1,0 +1,22 @@
+"""Share of time in which at least one task of the backend's own cgroup waited for memory.
+
+From the total, over the time between samples (the kernel's averages lag). It stays small in a dead thrash (below 30 %), so
+it is never the only reason. Unknown without a v2 cgroup of its own. Source: memory.pressure.
+"""
+
+from __future__ import annotations
+
+from moetuned.decide.window import Moment, Window, tick_rate
+
+UNIT = "ratio"
+
+
+def compute(window: Window) -> float | None:
+    """0 to 1; None when unknown."""
+    stalled = tick_rate(window, _total)
+    return None if stalled is None else min(1.0, stalled / 1e6)
+
+
+def _total(moment: Moment) -> int | None:
+    cgroup = moment.backend.cgroup
+    return None if cgroup is None or cgroup.pressure is None else cgroup.pressure.some_total_us

@@ -1,0 +1,175 @@
+"""Models split over several files: which names belong together, and whether the parts at hand are whole and of one model.
+
+llama.cpp names the parts `<prefix>-%05d-of-%05d.gguf`, counted from 1, and looks for exactly these names beside the
+first one; each header carries `split.no` (from 0), `split.count` and `split.tensors.count` (of all parts together).
+Source: `llama_split_path` and `llama_model_loader` of llama.cpp b11434.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from moetuned.gguf.header import Header
+from moetuned.schema.units import format_bytes
+
+MAX_PARTS = 1024
+
+_NAME = re.compile(r"(.*)-([0-9]{5})-of-([0-9]{5})\.gguf", re.DOTALL)
+_UNFINISHED = (".part", ".partial", ".incomplete", ".aria2", ".crdownload", ".download", ".tmp", ".!qB")
+
+
+class SplitName(msgspec.Struct, frozen=True):
+    """The name of one part: `number` of `count`, counted from 1."""
+
+    prefix: str
+    number: int
+    count: int
+
+
+class Part(msgspec.Struct, frozen=True):
+    """One part that was found: its name, size in bytes and header."""
+
+    name: str
+    size_bytes: int
+    header: Header
+
+
+def split_name(name: str) -> SplitName | None:
+    """What the file name `name` says about a split; None when it is not the name of a part."""
+    match = _NAME.fullmatch(name)
+    if match is None:
+        return None
+    number, count = int(match[2]), int(match[3])
+    return SplitName(match[1], number, count) if 1 <= number <= count <= MAX_PARTS else None
+
+
+def part_names(name: str) -> tuple[str, ...]:
+    """File names of all parts of the model of which `name` is one, in order; only `name` when it is not split."""
+    split = split_name(name)
+    if split is None:
+        return (name,)
+    return tuple(f"{split.prefix}-{number:05}-of-{split.count:05}.gguf" for number in range(1, split.count + 1))
+
+
+def missing_part(names: Sequence[str], siblings: Iterable[str]) -> str | None:
+    """One sentence about the first of `names` that is not among `siblings` (the directory's file names); None: all there."""
+    present = set(siblings)
+    missing = [name for name in names if name not in present]
+    if not missing:
+        return None
+    first, count = missing[0], len(names)
+    others = f" (and {len(missing) - 1} more of {count} parts)" if len(missing) > 1 else f" (of {count} parts)"
+    unfinished = next((first + ending for ending in _UNFINISHED if first + ending in present), None)
+    if unfinished is not None:
+        return f"part {first}{others} is still downloading: {unfinished} is there; let the download finish"
+    wanted = split_name(first)
+    lookalike = next((name for name in sorted(present) if _same_number(split_name(name), wanted)), None)
+    if lookalike is not None:
+        return (
+            f"part {first}{others} is missing, but {lookalike} is there; if it was renamed, give it its old name back"
+        )
+    return f"part {first}{others} is missing; download it into the same directory"
+
+
+def _same_number(found: SplitName | None, wanted: SplitName | None) -> bool:
+    return found is not None and wanted is not None and (found.number, found.count) == (wanted.number, wanted.count)
+
+
+def wrong_part(parts: Sequence[Part]) -> str | None:
+    """One sentence about the first thing wrong with the parts of one model, in order; None when they fit together.
+
+    Checks that each part is the one its name says, that all are of one model, that together they hold every tensor,
+    and that each file is as long as its header promises.
+    """
+    for index, part in enumerate(parts):
+        wrong = _wrong_number(part, index, len(parts)) or _wrong_kind(part, parts[0]) or _wrong_size(part)
+        if wrong is not None:
+            return wrong
+    return _wrong_total(parts)
+
+
+def _wrong_number(part: Part, index: int, named_count: int) -> str | None:
+    count, number = _split_key(part, "split.count") or 1, _split_key(part, "split.no") or 0
+    if count <= 1 and named_count == 1:
+        return None
+    if named_count == 1:
+        return (
+            f"{part.name} is part {number + 1} of {count} of a split model by its header, but its name does not say so: it was "
+            "renamed or the parts were joined; keep the parts as they were downloaded and name the first one"
+        )
+    if count != named_count:
+        return (
+            f"{part.name} is by its header one of {max(count, 1)} parts, but its name says {named_count}: "
+            "it is another model's part or was renamed; download it again"
+        )
+    if number != index:
+        return (
+            f"{part.name} is by its header part {number + 1} of {count}: it was renamed; "
+            "give the parts the names they were downloaded with"
+        )
+    return None
+
+
+def _wrong_kind(part: Part, first_part: Part) -> str | None:
+    first, header = first_part.header, part.header
+    if header.big_endian != first.big_endian:
+        return (
+            f"{part.name} has another byte order than {first_part.name}: it is another model's part; download it again"
+        )
+    if header.architecture not in (None, first.architecture):
+        return (
+            f"{part.name} is of a {header.architecture} model and {first_part.name} of a {first.architecture} model: "
+            "the parts are mixed; download all parts of one model into a directory of their own"
+        )
+    ours, theirs = (_split_key(other, "split.tensors.count") for other in (part, first_part))
+    if ours != theirs:
+        return (
+            f"{part.name} belongs to a model of {ours} tensors and {first_part.name} to one of {theirs}: "
+            "the parts are mixed; download all parts of one model again"
+        )
+    return None
+
+
+def _wrong_size(part: Part) -> str | None:
+    header = part.header
+    if part.size_bytes >= header.promised_bytes:
+        return None
+    contents = sum(-(-(tensor.size_bytes or 0) // header.alignment) * header.alignment for tensor in header.tensors)
+    if header.promised_bytes > header.data_offset + contents and all(t.size_bytes is not None for t in header.tensors):
+        last = max(header.tensors, key=lambda tensor: tensor.offset)
+        return (
+            f"{part.name}: its tensor {last.name!r} would begin at byte {last.offset}, past what the file can hold; "
+            "the header is damaged, download it again"
+        )
+    return (
+        f"{part.name} has {format_bytes(part.size_bytes)} of the {format_bytes(header.promised_bytes)} its header promises "
+        f"({header.promised_bytes - part.size_bytes} bytes short): it is still downloading or was cut off; "
+        "finish or repeat the download"
+    )
+
+
+def _wrong_total(parts: Sequence[Part]) -> str | None:
+    owner: dict[str, str] = {}
+    for part in parts:
+        for tensor in part.header.tensors:
+            other = owner.setdefault(tensor.name, part.name)
+            if other != part.name:
+                return (
+                    f"{part.name} holds the tensor {tensor.name!r} that {other} holds too: "
+                    "the parts are mixed; download all parts of one model again"
+                )
+    promised = _split_key(parts[0], "split.tensors.count")
+    if len(parts) > 1 and promised is not None and promised != len(owner):
+        return (
+            f"the {len(parts)} parts beginning with {parts[0].name} hold {len(owner)} tensors and not the {promised} they "
+            "promise: a part is of another model; download all parts of one model again"
+        )
+    return None
+
+
+def _split_key(part: Part, key: str) -> int | None:
+    value = part.header.metadata.get(key)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -1,0 +1,160 @@
+"""Asks a backend on this machine how it is: /health, /props, /slots and /metrics, from a worker thread.
+
+The answers come from a process we do not trust: loopback only, no proxies, no redirects, a deadline for each answer as a whole, and a
+bound on its size. A path that gave no good answer holds "!reason": "!503 …" while the model loads, "!timeout" when it is too busy to
+answer (builds of llama-server before b10865 answer /slots between batches only), "!refused" when nothing listens.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import time
+from urllib.parse import urlsplit
+
+from moetuned.parse.http_response import HEAD_LIMIT_BYTES, Head, HttpError, parse_body, parse_head
+
+BODY_LIMIT_BYTES = 256 << 10
+HEALTH, PROPS, SLOTS, METRICS = "/health", "/props", "/slots", "/metrics"
+_NEVER_STATUSES = (401, 403, 404, 405, 501)
+"""A server that answers so will do so until it is restarted."""
+
+
+class Probe:
+    """One backend's HTTP, over one connection that is kept. Used by one thread at a time."""
+
+    def __init__(self, url: str, *, may_sleep: bool = True, timeout_seconds: float = 1.0) -> None:
+        """`url` as http://127.0.0.1:8080, perhaps with a path. Raises ValueError when it is not loopback HTTP.
+
+        `may_sleep`: the server may unload its model when idle (--sleep-idle-seconds), or that is not known. Asking /slots or
+        /metrics would wake such a server, so /props is asked first.
+        """
+        self._host, self._port, self._prefix = loopback_address(url)
+        self._may_sleep = may_sleep
+        self._timeout_seconds = timeout_seconds
+        self._host_header = f"[{self._host}]:{self._port}" if ":" in self._host else f"{self._host}:{self._port}"
+        self._connection: socket.socket | None = None
+        self._never: dict[str, str] = {}
+
+    def poll(self, *, idle: bool = False) -> dict[str, str]:
+        """Body of each path that was asked, or "!reason". Never raises for what the backend does.
+
+        `idle`: the backend's process did nothing lately. One that may sleep is then not asked for /slots and /metrics, which count as
+        activity there: it would never fall asleep. Takes at most three times the timeout.
+        """
+        answers = {HEALTH: self._get(HEALTH)}
+        if answers[HEALTH].startswith("!"):
+            return answers
+        if self._may_sleep:
+            answers[PROPS] = self._get(PROPS)
+            if idle or not _is_awake(answers[PROPS]):
+                return answers
+        answers[SLOTS] = self._get(SLOTS)
+        answers[METRICS] = self._get(METRICS)
+        return answers
+
+    def close(self) -> None:
+        """Close the connection; `poll` opens a new one."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _get(self, path: str) -> str:
+        if path in self._never:
+            return self._never[path]
+        kept = self._connection is not None
+        try:
+            try:
+                return self._ask(path)
+            except (ConnectionError, _ClosedError):
+                # The server may have closed a connection it kept; a fresh one tells.
+                self.close()
+                if not kept:
+                    raise
+                return self._ask(path)
+        except TimeoutError:
+            self.close()
+            return "!timeout"
+        except (OSError, HttpError) as error:
+            self.close()
+            self._never.clear()
+            return "!" + _reason(error)
+
+    def _ask(self, path: str) -> str:
+        deadline = time.monotonic() + self._timeout_seconds
+        connection = self._connection or self._connect()
+        connection.settimeout(self._timeout_seconds)
+        connection.sendall(f"GET {self._prefix}{path} HTTP/1.1\r\nHost: {self._host_header}\r\n\r\n".encode("ascii"))
+        head, body = _receive(connection, deadline)
+        if not head.keep_alive:
+            self.close()
+        if head.status != 200:
+            answer = f"!{head.status} {head.reason[:80]}"
+            if head.status in _NEVER_STATUSES:
+                self._never[path] = answer
+            return answer
+        return body.decode("utf-8", "replace")
+
+    def _connect(self) -> socket.socket:
+        connection = socket.socket(socket.AF_INET6 if ":" in self._host else socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            connection.settimeout(self._timeout_seconds)
+            connection.connect((self._host, self._port))
+        except OSError:
+            connection.close()
+            raise
+        self._connection = connection
+        return connection
+
+
+class _ClosedError(HttpError):
+    """The connection was closed before the answer began."""
+
+
+def _receive(connection: socket.socket, deadline: float) -> tuple[Head, bytes]:
+    """One response. Raises TimeoutError at the deadline, however the bytes trickle in; HttpError, OSError."""
+    data = bytearray()
+    head: Head | None = None
+    while True:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        connection.settimeout(left)
+        chunk = connection.recv(1 << 16)
+        if not chunk and head is None:
+            raise _ClosedError("it closed the connection without an answer")
+        data += chunk
+        head = head or parse_head(data)
+        if head is not None and (body := parse_body(head, data, not chunk, BODY_LIMIT_BYTES)) is not None:
+            return head, body
+        if len(data) > 2 * BODY_LIMIT_BYTES + HEAD_LIMIT_BYTES:
+            raise HttpError(f"its answer is larger than {BODY_LIMIT_BYTES} bytes")
+
+
+def loopback_address(url: str) -> tuple[str, int, str]:
+    """Host address, port and path prefix of a loopback URL. Raises ValueError for any other."""
+    parts = urlsplit(url)
+    host = "127.0.0.1" if parts.hostname == "localhost" else parts.hostname or ""
+    try:
+        loopback = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        loopback = False
+    if parts.scheme != "http" or not loopback or parts.username is not None or parts.query or parts.fragment:
+        raise ValueError(f"{url!r} is no HTTP address on this machine; write e.g. http://127.0.0.1:8080")
+    return host, parts.port or 80, parts.path.rstrip("/")
+
+
+def _is_awake(props: str) -> bool:
+    """Whether /props says that the model is loaded; one that cannot say is left alone. Old builds never sleep."""
+    if props.startswith("!"):
+        # Servers that know sleep always answer /props.
+        return props[1:4].isdigit()
+    return '"is_sleeping":true' not in props.replace(" ", "")
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ConnectionRefusedError):
+        return "refused"
+    if isinstance(error, OSError):
+        return f"unreachable: {error.strerror or type(error).__name__}"
+    return f"no HTTP: {error}"

@@ -1,0 +1,162 @@
+"""The disks under a file, and the read-ahead that a fault on it gets (Documentation/ABI/testing/sysfs-class-bdi).
+
+Counters are read from the disks at the bottom (partitions, device mapper, md and loop devices are followed down), read-ahead from the bdi
+of the file system, which is the topmost whole device's or, on btrfs, one of its own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import msgspec
+
+from moetuned.host.fs import HostFS, RealFS
+from moetuned.parse.mountinfo import Mount, mount_of, parse_mountinfo
+
+_REAL = RealFS()
+_DEEPEST = 8
+_NO_DISK = {
+    "overlay": "it is on an overlay file system, which does not say which disk a file is on",
+    "zfs": "it is on ZFS, which does not show its disks to the kernel",
+    "tmpfs": "it is in memory (tmpfs)",
+    "ramfs": "it is in memory (ramfs)",
+}
+_NETWORK = ("nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "virtiofs")
+
+
+class FileDevices(msgspec.Struct, frozen=True):
+    """What is under a file. `names` are names in /sys/block; () when unknown, and `unknown` says why in one sentence.
+
+    `read_ahead_kb` is the number in `read_ahead_path`; both None when it is not known which one counts.
+    """
+
+    names: tuple[str, ...] = ()
+    rotational: bool | None = None
+    read_ahead_kb: int | None = None
+    read_ahead_path: str | None = None
+    filesystem: str | None = None
+    unknown: str | None = None
+
+
+def device_number(path: str) -> tuple[int, int]:
+    """Major and minor number of the file system a file is on. Raises OSError."""
+    number = os.stat(path).st_dev
+    return os.major(number), os.minor(number)
+
+
+def under_file(
+    path: str, fs: HostFS = _REAL, device_of: Callable[[str], tuple[int, int]] = device_number
+) -> FileDevices:
+    """The devices under the file or directory `path`. Never raises; what cannot be found out is unknown with a reason."""
+    try:
+        real = os.path.realpath(path, strict=True) if fs is _REAL else path
+        number = device_of(real)
+        mount = mount_of(parse_mountinfo(fs.read_text("/proc/self/mountinfo")), real)
+        kind = None if mount is None else mount.kind
+        try:
+            top = _top(fs, number, mount)
+        except _NoDiskError as error:
+            return FileDevices(filesystem=kind, unknown=str(error))
+        names = tuple(dict.fromkeys(_leaves(fs, top, device_of, _DEEPEST)))
+        read_ahead = _read_ahead_path(fs, top, kind)
+        return FileDevices(
+            names=names,
+            rotational=_rotational(fs, names),
+            read_ahead_kb=None if read_ahead is None else _number(fs, read_ahead),
+            read_ahead_path=read_ahead,
+            filesystem=kind,
+        )
+    except OSError as error:
+        return FileDevices(unknown=f"cannot find the disk under {path}: {error.strerror or error}")
+
+
+class _NoDiskError(Exception):
+    """No disk can be named; the text says why."""
+
+
+def _top(fs: HostFS, number: tuple[int, int], mount: Mount | None) -> str:
+    """Directory (under /sys/devices) of the whole device a file system lies on. Raises _NoDiskError, OSError."""
+    link = f"/sys/dev/block/{number[0]}:{number[1]}"
+    if number[0] != 0 and fs.exists(link):
+        return _whole(fs, fs.resolve_link(link))
+    if mount is None:
+        raise _NoDiskError("its file system is not in the list of mounts")
+    if mount.kind in _NO_DISK:
+        raise _NoDiskError(_NO_DISK[mount.kind])
+    if mount.kind in _NETWORK or mount.kind.startswith("fuse"):
+        raise _NoDiskError(f"it is on a network or user-space file system ({mount.kind})")
+    if mount.kind == "btrfs":
+        return _btrfs(fs, mount.source)
+    raise _NoDiskError(f"its file system ({mount.kind}) names no block device")
+
+
+def _btrfs(fs: HostFS, source: str) -> str:
+    """Btrfs hides its device behind a number of its own, but lists its devices in /sys/fs/btrfs."""
+    name = source.rpartition("/")[2]
+    if source.startswith("/dev/mapper/"):
+        name = fs.resolve_link(source).rpartition("/")[2]
+    for label in fs.list_directory("/sys/fs/btrfs"):
+        directory = f"/sys/fs/btrfs/{label}/devices"
+        devices = fs.list_directory(directory) if fs.exists(directory) else []
+        if name in devices:
+            if len(devices) > 1:
+                return f"it is on a btrfs of {len(devices)} devices ({', '.join(devices)}), which does not say which holds a file"
+            return _whole(fs, fs.resolve_link(f"/sys/class/block/{name}"))
+    raise _NoDiskError(f"no btrfs in /sys/fs/btrfs has the device {source}")
+
+
+def _whole(fs: HostFS, directory: str) -> str:
+    """A partition's directory lies in its disk's."""
+    return directory.rpartition("/")[0] if fs.exists(f"{directory}/partition") else directory
+
+
+def _leaves(fs: HostFS, disk: str, device_of: Callable[[str], tuple[int, int]], depth: int) -> list[str]:
+    """Names of the disks at the bottom of a stack of devices."""
+    name = disk.rpartition("/")[2]
+    if depth > 0:
+        backing = f"{disk}/loop/backing_file"
+        if fs.exists(backing):
+            below = under_backing_file(fs, fs.read_text(backing).rstrip("\n"), device_of)
+            return [name] if below is None else _leaves(fs, below, device_of, depth - 1)
+        slaves = fs.list_directory(f"{disk}/slaves") if fs.exists(f"{disk}/slaves") else []
+        if slaves:
+            found: list[str] = []
+            for slave in slaves:
+                below = _whole(fs, fs.resolve_link(f"/sys/class/block/{slave}"))
+                found += _leaves(fs, below, device_of, depth - 1)
+            return found
+    return [name]
+
+
+def under_backing_file(fs: HostFS, path: str, device_of: Callable[[str], tuple[int, int]]) -> str | None:
+    """The device under a loop device's file; None when it cannot be found (deleted, in another mount namespace)."""
+    try:
+        number = device_of(path)
+    except OSError:
+        return None
+    link = f"/sys/dev/block/{number[0]}:{number[1]}"
+    return _whole(fs, fs.resolve_link(link)) if number[0] != 0 and fs.exists(link) else None
+
+
+def _read_ahead_path(fs: HostFS, top: str, kind: str | None) -> str | None:
+    if kind == "btrfs":
+        own = [name for name in fs.list_directory("/sys/class/bdi") if name.startswith("btrfs-")]
+        return f"/sys/class/bdi/{own[0]}/read_ahead_kb" if len(own) == 1 else None
+    path = f"{top}/bdi/read_ahead_kb"
+    return f"/sys/block/{top.rpartition('/')[2]}/bdi/read_ahead_kb" if fs.exists(path) else None
+
+
+def _rotational(fs: HostFS, names: tuple[str, ...]) -> bool | None:
+    """True when one of the disks says so. Virtual disks often say so without turning."""
+    values = [_number(fs, f"/sys/block/{name}/queue/rotational") for name in names]
+    if any(value == 1 for value in values):
+        return True
+    return None if None in values or not values else False
+
+
+def _number(fs: HostFS, path: str) -> int | None:
+    try:
+        return int(fs.read_text(path, 64))
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,76 @@
+"""Memory cgroups of processes, v1, v2 and hybrid (Documentation/admin-guide/cgroup-v1/memory.rst and cgroup-v2.rst)."""
+
+from __future__ import annotations
+
+import os
+
+import msgspec
+
+from moetuned.host.fs import HostFS, RealFS
+from moetuned.parse.mountinfo import parse_mountinfo
+from moetuned.parse.process_cgroup import memory_cgroup_place
+
+_REAL = RealFS()
+_USAGE_FILE = {1: "memory.usage_in_bytes", 2: "memory.current"}
+CGROUP_ROOT = "/sys/fs/cgroup"
+
+
+class MemoryCgroup(msgspec.Struct, frozen=True):
+    """The cgroup that a process's memory is charged to.
+
+    `directory` None: the root cgroup, which has no limit, or unknown; then `unknown` says why in one sentence.
+    """
+
+    directory: str | None = None
+    version: int | None = None
+    unknown: str | None = None
+
+
+def memory_cgroup(pid: int, fs: HostFS = _REAL) -> MemoryCgroup:
+    """Memory cgroup of process `pid`. Never raises; what cannot be read is unknown.
+
+    On v2 a cgroup without the memory controller is charged to the nearest one above that has it.
+    """
+    try:
+        own = fs.read_text(f"/proc/{pid}/cgroup")
+        mounts = parse_mountinfo(fs.read_text("/proc/self/mountinfo"))
+    except OSError as error:
+        return MemoryCgroup(unknown=f"cannot read the cgroup of process {pid}: {error.strerror}")
+    place = memory_cgroup_place(own, mounts)
+    if isinstance(place, str):
+        return MemoryCgroup(unknown=place)
+    parts = place.relative.split("/") if place.relative else []
+    while parts:
+        directory = "/".join((place.mount_point, *parts))
+        if fs.exists(f"{directory}/{_USAGE_FILE[place.version]}"):
+            return MemoryCgroup(directory, place.version)
+        if place.version == 1:
+            return MemoryCgroup(unknown=f"{directory} has no {_USAGE_FILE[1]}")
+        parts.pop()
+    return MemoryCgroup(version=place.version)
+
+
+def check_directory(directory: str) -> str | None:
+    """Why processes cannot be put into the cgroup `directory`, one sentence with the path; None when they can."""
+    real = os.path.realpath(directory)
+    if not os.path.isabs(directory) or not real.startswith(CGROUP_ROOT + "/"):
+        return f"{directory} is no directory under {CGROUP_ROOT}"
+    if not os.path.isdir(real):
+        return f"the cgroup {directory} does not exist; create it first"
+    if not os.path.exists(f"{real}/cgroup.procs"):
+        return f"{directory} is no cgroup: it has no cgroup.procs"
+    if not any(os.path.exists(f"{real}/{name}") for name in _USAGE_FILE.values()):
+        return f"{directory} is no memory cgroup: it has neither memory.current nor memory.usage_in_bytes"
+    return None
+
+
+def add_process(directory: str, pid: int) -> None:
+    """Move a process (0: the caller) with all its threads into a cgroup. Memory it has stays charged where it was.
+
+    Raises OSError, e.g. EBUSY for a v2 cgroup that has controllers enabled for its children.
+    """
+    descriptor = os.open(f"{directory}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(descriptor, str(pid).encode())
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,191 @@
+"""Reads the volatile files of one tick. Descriptors stay open and are read again with pread, which costs a third of opening.
+
+A process's files are opened below a descriptor of its /proc directory. That descriptor belongs to the process and not to the
+number: when the process ends its files give ESRCH, also when the pid is in use again, and are unknown from then on.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from collections.abc import Mapping, Sequence
+
+from moetuned.host.clock import Clock
+from moetuned.parse.assemble import backend_paths, machine_paths
+from moetuned.parse.process import parse_process
+from moetuned.schema.sample import BackendIdentity, RawBackend, RawSample
+
+log = logging.getLogger(__name__)
+
+_CHUNK_BYTES = 64 << 10
+_LIMIT_BYTES = 1 << 20
+_OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+
+
+class _Process:
+    """The /proc directory of one process, opened once; after its end it stays ended."""
+
+    def __init__(self, directory: str, start_ticks: int | None) -> None:
+        self._directory = directory
+        self._start_ticks = start_ticks
+        self._descriptor: int | None = None
+        self._ended = False
+
+    def open(self, name: str) -> int:
+        """Descriptor of a file of the process. Raises OSError; ESRCH once it has ended."""
+        if self._ended:
+            raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH))
+        if self._descriptor is None:
+            self._open_directory()
+        return os.open(name, _OPEN, dir_fd=self._descriptor)
+
+    def end(self) -> None:
+        """The process has ended, or nobody asks for it any more."""
+        self._ended = True
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
+
+    def _open_directory(self) -> None:
+        try:
+            self._descriptor = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            self.end()
+        if self._descriptor is not None and self._start_ticks not in (None, self._read_start_ticks()):
+            self.end()
+        if self._ended:
+            raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH))
+
+    def _read_start_ticks(self) -> int | None:
+        descriptor = os.open("stat", _OPEN, dir_fd=self._descriptor)
+        try:
+            counters = parse_process(0, os.read(descriptor, 4096).decode("utf-8", "replace"), None, None)
+        finally:
+            os.close(descriptor)
+        return None if counters is None else counters.start_ticks
+
+
+class _File:
+    """One file: its descriptor while it can be read."""
+
+    __slots__ = ("_descriptor", "_location", "_process", "failures", "path", "trouble")
+
+    def __init__(self, path: str, location: str, process: _Process | None) -> None:
+        self.path = path
+        self._location = location
+        self._process = process
+        self._descriptor: int | None = None
+        self.failures = 0
+        self.trouble: str | None = None
+
+    def read(self) -> str | None:
+        """Its text now; None when it cannot be read (`trouble` says why)."""
+        reopened = self._descriptor is None
+        while True:
+            try:
+                text = self._read_open()
+            except OSError as error:
+                self.close()
+                if not reopened and self._process is None:
+                    reopened = True  # It vanished; perhaps it is there again.
+                    continue
+                self._failed(error)
+                return None
+            if self.trouble is not None:
+                log.info("%s can be read again", self.path)
+                self.trouble = None
+            return text
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
+
+    def _read_open(self) -> str:
+        descriptor = self._descriptor
+        if descriptor is None:
+            descriptor = self._descriptor = (
+                os.open(self._location, _OPEN) if self._process is None else self._process.open(self._location)
+            )
+        chunk = os.pread(descriptor, _CHUNK_BYTES, 0)
+        # The kernel may hand out a long text page by page: only an empty read is its end.
+        data, more = chunk, chunk
+        while more and len(data) < _LIMIT_BYTES:
+            more = os.pread(descriptor, _CHUNK_BYTES, len(data))
+            data += more
+        return data.decode("utf-8", "replace")
+
+    def _failed(self, error: OSError) -> None:
+        self.failures += 1
+        trouble = error.strerror or str(error)
+        if trouble != self.trouble:
+            log.info("cannot read %s: %s", self.path, trouble)
+            self.trouble = trouble
+
+
+class Sampler:
+    """Reads one moment of the machine and of each backend. Belongs to one thread."""
+
+    def __init__(self, clock: Clock, root: str = "/") -> None:
+        """`root`: where the files are, another directory for fixtures."""
+        self._clock = clock
+        self._root = root.rstrip("/")
+        self._identities: tuple[BackendIdentity, ...] | None = None
+        self._processes: dict[tuple[int, int | None], _Process] = {}
+        self._files: dict[tuple[str, _Process | None], _File] = {}
+
+    def read(self, identities: Sequence[BackendIdentity], backends: Mapping[str, RawBackend]) -> RawSample:
+        """All files now; `backends` (HTTP and residency, read elsewhere) is handed on as it is.
+
+        What belongs to a backend that is not among `identities` any more is closed.
+        """
+        wanted = tuple(identities)
+        if wanted != self._identities:
+            self._watch(wanted)
+        at, wall = self._clock.monotonic(), self._clock.wall()
+        return RawSample(
+            t=at, wall=wall, files={file.path: file.read() for file in self._files.values()}, backends=dict(backends)
+        )
+
+    @property
+    def errors(self) -> dict[str, int]:
+        """Failed reads by path, for the files that are watched now."""
+        return {file.path: file.failures for file in self._files.values() if file.failures}
+
+    def close(self) -> None:
+        """Close everything; `read` opens again what it needs."""
+        for file in self._files.values():
+            file.close()
+        for process in self._processes.values():
+            process.end()
+        self._files, self._processes, self._identities = {}, {}, None
+
+    def _watch(self, identities: tuple[BackendIdentity, ...]) -> None:
+        """Keep what is still wanted, close the rest."""
+        processes: dict[tuple[int, int | None], _Process] = {}
+        files: dict[tuple[str, _Process | None], _File] = {}
+        for path in machine_paths():
+            self._keep(files, path, None)
+        for identity in identities:
+            process, prefix = None, ""
+            if identity.pid is not None:
+                prefix = f"/proc/{identity.pid}/"
+                key = (identity.pid, identity.start_ticks)
+                process = processes.get(key) or self._processes.get(key)
+                processes[key] = process = process or _Process(self._root + prefix, identity.start_ticks)
+            for path in backend_paths(identity):
+                self._keep(files, path, process if prefix and path.startswith(prefix) else None)
+        for file in self._files.values():
+            if file not in files.values():
+                file.close()
+        for old in self._processes.values():
+            if old not in processes.values():
+                old.end()
+        self._files, self._processes, self._identities = files, processes, identities
+
+    def _keep(self, files: dict[tuple[str, _Process | None], _File], path: str, process: _Process | None) -> None:
+        key = (path, process)
+        if key not in files:
+            location = self._root + path if process is None else path.rpartition("/")[2]
+            files[key] = self._files.get(key) or _File(path, location, process)

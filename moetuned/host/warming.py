@@ -1,0 +1,178 @@
+"""Warms a model: starts the warming process in the backend's memory cgroup and follows it without blocking."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+
+import msgspec
+
+import moetuned
+from moetuned.host.spawn import StartError, child_environment
+from moetuned.schema.model import ByteRange
+
+_LINE_LIMIT_BYTES = 64 << 10
+_START = "import sys; sys.path.insert(0, sys.argv[1]); from moetuned.host.warming_process import main; sys.exit(main())"
+"""The same as `python -m moetuned.host.warming_process`, without what -m itself would import."""
+
+
+class _Line(msgspec.Struct):
+    """One line of the warming process."""
+
+    done_bytes: int = 0
+    finished: bool | None = None
+    seconds: float | None = None
+    rss_bytes: int | None = None
+    error: str | None = None
+
+
+class WarmProgress(msgspec.Struct, frozen=True):
+    """How far warming is. `state`: running | done | stopped | failed; `error` says why it failed, in one sentence."""
+
+    state: str
+    done_bytes: int
+    goal_bytes: int
+    seconds: float | None = None
+    rss_bytes: int | None = None
+    error: str | None = None
+
+
+class Warming:
+    """A running warming process. Watch `fileno()` for reading, then call `advance()`."""
+
+    def __init__(self, child: subprocess.Popen[bytes], plan: bytes, goal_bytes: int) -> None:
+        """Use `warm_in_cgroup`."""
+        assert child.stdin is not None
+        assert child.stdout is not None
+        self._child = child
+        self._input = child.stdin
+        self._output = child.stdout
+        self._plan = memoryview(plan)
+        self._rest = b""
+        self._stopped = False
+        self.progress = WarmProgress("running", 0, goal_bytes)
+        os.set_blocking(self._output.fileno(), False)
+        os.set_blocking(self._input.fileno(), False)
+        self._send()
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._child.pid
+
+    def fileno(self) -> int:
+        """Its standard output."""
+        return self._output.fileno()
+
+    def advance(self) -> WarmProgress:
+        """Read what it has said, never waiting for more. After done, stopped or failed everything is closed."""
+        if self.progress.state != "running":
+            return self.progress
+        self._send()
+        try:
+            while chunk := os.read(self._output.fileno(), 1 << 16):
+                self._take(chunk)
+        except BlockingIOError:
+            return self.progress
+        self._end()
+        return self.progress
+
+    def stop(self) -> None:
+        """Have it end after the piece it is at; `advance` says when it has."""
+        self._stopped = True
+        self._plan = self._plan[:0]
+        self._close_input()
+
+    def kill(self) -> None:
+        """End it now and collect it."""
+        self.stop()
+        self._child.kill()
+        if self.progress.state == "running":
+            self._end()
+
+    def _send(self) -> None:
+        """Give it (the rest of) the plan. The pipe stays open: its end of file means stop."""
+        try:
+            while self._plan:
+                self._plan = self._plan[os.write(self._input.fileno(), self._plan) :]
+        except BlockingIOError:
+            pass
+        except BrokenPipeError:
+            self._plan = self._plan[:0]
+
+    def _take(self, chunk: bytes) -> None:
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        self._rest = self._rest[:_LINE_LIMIT_BYTES]
+        for text in lines:
+            try:
+                line = msgspec.json.decode(text, type=_Line)
+            except msgspec.MsgspecError:
+                continue
+            state = "running" if line.finished is None else "done" if line.finished else "stopped"
+            self.progress = WarmProgress(
+                "failed" if line.error is not None else state,
+                max(line.done_bytes, self.progress.done_bytes),
+                self.progress.goal_bytes,
+                line.seconds,
+                line.rss_bytes,
+                line.error,
+            )
+
+    def _end(self) -> None:
+        """It closed its output: collect it."""
+        self._close_input()
+        self._output.close()
+        code = self._child.wait()
+        if self.progress.state == "running":
+            changes = (
+                {"state": "stopped"}
+                if self._stopped
+                else {"state": "failed", "error": f"the warming process ended unexpectedly (code {code})"}
+            )
+            self.progress = msgspec.structs.replace(self.progress, **changes)
+
+    def _close_input(self) -> None:
+        try:
+            self._input.close()
+        except OSError:
+            pass
+
+
+def warm_in_cgroup(
+    paths: Sequence[str],
+    ranges: Sequence[ByteRange],
+    twice: Sequence[ByteRange] = (),
+    *,
+    cgroup_directory: str | None = None,
+    rate_bytes_per_second: int | None = None,
+) -> Warming:
+    """Start touching `twice` (two times each) and then `ranges` of the model's part files.
+
+    `cgroup_directory`: the backend's memory cgroup, joined first (None: stay where the daemon is). Raises StartError.
+    """
+    plan = msgspec.json.encode(
+        {
+            "paths": list(paths),
+            "ranges": [(one.part, one.offset, one.length) for one in ranges],
+            "twice": [(one.part, one.offset, one.length) for one in twice],
+            "rate": rate_bytes_per_second,
+            "cgroup": cgroup_directory,
+        }
+    )
+    above = os.path.dirname(os.path.dirname(os.path.abspath(moetuned.__file__)))
+    try:
+        child = subprocess.Popen(
+            # -S: without site-packages the interpreter is 2 MiB smaller; the process needs only the standard library.
+            [sys.executable, "-I", "-S", "-c", _START, above],
+            env=child_environment(os.environ, {}),
+            cwd="/",
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise StartError(f"cannot start the warming process: {error}") from error
+    return Warming(child, plan + b"\n", sum(one.length for one in (*ranges, *twice)))

@@ -1,0 +1,114 @@
+"""From raw text to a `Sample`, and which files a sampler must read for it.
+
+The daemon's tick, `record` and `replay` all go through here, so that a recorded trace exercises the same parsers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from moetuned.parse.cgroup_memory import cgroup_file_names, parse_cgroup_memory
+from moetuned.parse.disk_stat import parse_disk_stat
+from moetuned.parse.llama_http import parse_llama_http
+from moetuned.parse.meminfo import parse_meminfo
+from moetuned.parse.pressure import parse_pressure
+from moetuned.parse.process import ENDED_STATES, parse_process
+from moetuned.parse.vmstat import parse_vmstat
+from moetuned.schema.sample import (
+    BackendIdentity,
+    BackendSample,
+    CgroupMemory,
+    DiskCounters,
+    MachineSample,
+    RawBackend,
+    RawResidency,
+    RawSample,
+    Residency,
+    Sample,
+)
+
+_MEMINFO, _VMSTAT = "/proc/meminfo", "/proc/vmstat"
+_PRESSURE_MEMORY, _PRESSURE_IO = "/proc/pressure/memory", "/proc/pressure/io"
+_NOTHING = RawBackend()
+
+
+def machine_paths() -> tuple[str, ...]:
+    """Files about the whole machine."""
+    return (_MEMINFO, _VMSTAT, _PRESSURE_MEMORY, _PRESSURE_IO)
+
+
+def backend_paths(identity: BackendIdentity) -> tuple[str, ...]:
+    """Files about one backend: its process, its cgroup, the disks under its model."""
+    process = () if identity.pid is None else tuple(f"/proc/{identity.pid}/{name}" for name in ("stat", "status", "io"))
+    cgroup = (
+        ()
+        if identity.cgroup_directory is None or identity.cgroup_version is None
+        else tuple(f"{identity.cgroup_directory}/{name}" for name in cgroup_file_names(identity.cgroup_version))
+    )
+    return (*process, *cgroup, *(_disk_path(disk) for disk in identity.disks))
+
+
+def assemble(raw: RawSample, identities: Sequence[BackendIdentity]) -> Sample:
+    """Parse one moment. Text that is missing, cut or hostile gives None for its fields, never an exception."""
+    disks = {disk: None for identity in identities for disk in identity.disks}
+    counters: dict[str, DiskCounters] = {}
+    for disk in disks:
+        parsed = parse_disk_stat(raw.files.get(_disk_path(disk)))
+        if parsed is not None:
+            counters[disk] = parsed
+    return Sample(
+        at_seconds=raw.t,
+        wall_seconds=raw.wall,
+        machine=MachineSample(
+            meminfo=parse_meminfo(raw.files.get(_MEMINFO)),
+            vmstat=parse_vmstat(raw.files.get(_VMSTAT)),
+            pressure_memory=parse_pressure(raw.files.get(_PRESSURE_MEMORY)),
+            pressure_io=parse_pressure(raw.files.get(_PRESSURE_IO)),
+            disks=counters,
+        ),
+        backends=tuple(_backend(raw, identity) for identity in identities),
+    )
+
+
+def _disk_path(disk: str) -> str:
+    return f"/sys/block/{disk}/stat"
+
+
+def _backend(raw: RawSample, identity: BackendIdentity) -> BackendSample:
+    rest = raw.backends.get(identity.name, _NOTHING)
+    process, gone = None, identity.pid is None
+    if identity.pid is not None:
+        stat = raw.files.get(f"/proc/{identity.pid}/stat")
+        process = parse_process(
+            identity.pid, stat, raw.files.get(f"/proc/{identity.pid}/status"), raw.files.get(f"/proc/{identity.pid}/io")
+        )
+        # /proc/<pid>/stat is readable by everybody: one that was looked for and could not be read has ended.
+        gone = stat is None and f"/proc/{identity.pid}/stat" in raw.files
+        if process is not None and process.state in ENDED_STATES:
+            process, gone = None, True
+    return BackendSample(
+        name=identity.name,
+        process=process,
+        process_gone=gone,
+        cgroup=_cgroup(raw.files, identity),
+        http=parse_llama_http(rest.http),
+        residency=_residency(rest.residency, identity.page_bytes),
+    )
+
+
+def _cgroup(files: Mapping[str, str | None], identity: BackendIdentity) -> CgroupMemory | None:
+    directory, version = identity.cgroup_directory, identity.cgroup_version
+    if directory is None or version is None:
+        return None
+    names = cgroup_file_names(version)
+    return parse_cgroup_memory(version, {name: files.get(f"{directory}/{name}") for name in names})
+
+
+def _residency(raw: RawResidency | None, page_bytes: int) -> Residency | None:
+    if raw is None:
+        return None
+    return Residency(
+        resident_bytes=raw.cached * page_bytes,
+        expert_bytes=None if raw.expert_cached is None else raw.expert_cached * page_bytes,
+        other_bytes=None if raw.other_cached is None else raw.other_cached * page_bytes,
+    )

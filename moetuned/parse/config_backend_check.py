@@ -1,0 +1,161 @@
+"""Checks of `backends`: names, commands with their placeholders, and keys that must agree with the command."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator
+
+from moetuned.parse.config_problem import Problem, key_path, shown
+from moetuned.parse.config_values import url_port
+from moetuned.schema.config import Backend, Config, Context, Mode, SuperviseProcess
+
+PLACEHOLDERS = ("model", "context", "prompt_cache_mib")
+_CGROUP_ROOT = "/sys/fs/cgroup"
+# A word in single braces. Not {{…}} of chat templates, nor JSON such as {"enable_thinking": false}.
+_PLACEHOLDER = re.compile(r"(?<!\{)\{([A-Za-z_][A-Za-z0-9_]*)\}(?!\})")
+_CONTEXT_FLAGS = ("-c", "--ctx-size", "--contextsize")
+_PORT_FLAG = "--port"
+
+_Path = tuple[str | int, ...]
+
+
+def check_backends(config: Config) -> Iterator[Problem]:
+    """All problems of all backends, errors and warnings."""
+    names: dict[str, int] = {}
+    ports: dict[int, int] = {}
+    for index, backend in enumerate(config.backends):
+        path: _Path = ("backends", index)
+        first = names.setdefault(backend.name, index)
+        if first != index:
+            yield _error((*path, "name"), backend.name, f"is the name of backends[{first}] too; names must differ")
+        if backend.url is not None:
+            yield from _check_url(path, backend.url, ports, index)
+        yield from _check_context(path, backend)
+        yield from _absolute((*path, "model"), backend.model)
+        if isinstance(backend.supervise, SuperviseProcess):
+            yield from _check_process(config, (*path, "supervise"), backend, backend.supervise)
+
+
+def _error(path: _Path, value: object, hint: str) -> Problem:
+    return Problem("", key_path(path), None if value is None else shown(value), hint)
+
+
+def _warning(path: _Path, value: object, hint: str) -> Problem:
+    return Problem("", key_path(path), None if value is None else shown(value), hint, severity="warning")
+
+
+def _absolute(path: _Path, value: str | None) -> Iterator[Problem]:
+    if value is not None and not value.startswith("/"):
+        yield _error(path, value, "must be an absolute path: the daemon's working directory is /")
+
+
+def _check_url(path: _Path, url: str, ports: dict[int, int], index: int) -> Iterator[Problem]:
+    port = url_port(url)
+    if not 1 <= port <= 65535:
+        yield _error((*path, "url"), url, "its port must be between 1 and 65535")
+        return
+    first = ports.setdefault(port, index)
+    if first != index:
+        yield _error((*path, "url"), url, f"has the port of backends[{first}] too; every backend needs its own")
+
+
+def _check_context(path: _Path, backend: Backend) -> Iterator[Problem]:
+    context = backend.context
+    if context.minimum > context.preferred:
+        hint = f"must not be more than context.preferred ({context.preferred})"
+        yield _error((*path, "context", "minimum"), context.minimum, hint)
+
+
+def _check_process(config: Config, path: _Path, backend: Backend, process: SuperviseProcess) -> Iterator[Problem]:
+    used = {name for argument in process.command for name in _PLACEHOLDER.findall(argument)}
+    yield from _check_words(path, backend, process, used)
+    yield from _check_placeholders(path, backend, process, used)
+    yield from _check_relief(config, path, backend, process, used)
+    yield from _absolute((*path, "directory"), process.directory)
+    yield from _absolute((*path, "log"), process.log)
+    if process.cgroup is not None:
+        yield from _check_cgroup((*path, "cgroup"), process.cgroup)
+    for name in process.environment:
+        if not name or "=" in name or "\0" in name:
+            yield _error((*path, "environment"), name, "is no name of an environment variable")
+    port = flag_value(process.command, (_PORT_FLAG,))
+    if port is not None and backend.url is not None and port.isdecimal() and int(port) != url_port(backend.url):
+        url_key = key_path((*path[:-1], "url"))
+        yield _error((*path, "command"), f"{_PORT_FLAG} {port}", f"is not the port of {url_key} ({backend.url})")
+
+
+def _check_words(path: _Path, backend: Backend, process: SuperviseProcess, used: set[str]) -> Iterator[Problem]:
+    program = process.command[0]
+    if not program.strip():
+        yield _error((*path, "command", 0), program, "must name a program")
+    elif " -" in program:
+        yield _error((*path, "command", 0), program, "holds more than the program; write every word as its own item")
+    elif "/" in program and not program.startswith("/"):
+        yield _error((*path, "command", 0), program, "must be a plain name or an absolute path")
+    for index, argument in enumerate(process.command):
+        if argument.startswith("-") and re.match(r"--?[a-zA-Z][\w-]* \S", argument):
+            hint = "is one argument with a blank in it; write flag and value as two items"
+            yield _warning((*path, "command", index), argument, hint)
+    if backend.model is not None and "model" not in used and not any(backend.model in word for word in process.command):
+        yield _warning(
+            (*path, "command"), None, "does not use {model}, so the backend may load another file than model"
+        )
+
+
+def _check_placeholders(path: _Path, backend: Backend, process: SuperviseProcess, used: set[str]) -> Iterator[Problem]:
+    for name in sorted(used.difference(PLACEHOLDERS)):
+        near = difflib.get_close_matches(name.lower(), PLACEHOLDERS, n=1, cutoff=0.5)
+        hint = f"did you mean {{{near[0]}}}?" if near else "known: {model}, {context}, {prompt_cache_mib}"
+        if any(f"${{{name}}}" in word for word in process.command):
+            hint += " (no shell reads the command, so variables are not replaced: write the value)"
+        yield _error((*path, "command"), f"{{{name}}}", f"is no placeholder; {hint}")
+    if "model" in used and backend.model is None:
+        yield _error((*path, "command"), "{model}", f"is used, but {key_path((*path[:-1], 'model'))} is not set")
+    if "prompt_cache_mib" in used and backend.prompt_cache_mib is None:
+        key = key_path((*path[:-1], "prompt_cache_mib"))
+        yield _error((*path, "command"), "{prompt_cache_mib}", f"is used, but {key} is not set; write e.g. 2048")
+    if backend.prompt_cache_mib is not None and "prompt_cache_mib" not in used:
+        hint = "has no effect: the command does not use {prompt_cache_mib}"
+        yield _warning((*path[:-1], "prompt_cache_mib"), backend.prompt_cache_mib, hint)
+
+
+def _check_relief(
+    config: Config, path: _Path, backend: Backend, process: SuperviseProcess, used: set[str]
+) -> Iterator[Problem]:
+    """`relief.mode: act` promises a shorter context; without {context} the promise could not be kept.
+
+    Both escapes are explicit: relief may observe, or the context's minimum may equal its preferred length.
+    """
+    if "context" in used or backend.context.minimum == backend.context.preferred:
+        return
+    fixed = flag_value(process.command, _CONTEXT_FLAGS)
+    cure = f"write {{context}} in place of {fixed}" if fixed is not None else 'add -c and "{context}"'
+    if config.relief.mode is not Mode.ACT:
+        if backend.context != Context():
+            yield _warning((*path, "command"), None, f"has no {{context}}, so context.preferred has no effect; {cure}")
+    elif "prompt_cache_mib" in used:
+        yield _warning((*path, "command"), None, f"has no {{context}}: relief can only shrink the prompt cache; {cure}")
+    else:
+        hint = f"has no {{context}}, but relief.mode is act and a restart could not free anything; {cure}"
+        yield _error((*path, "command"), None, f"{hint}, or set context.minimum to context.preferred")
+
+
+def _check_cgroup(path: _Path, cgroup: str) -> Iterator[Problem]:
+    parts = cgroup.split("/")
+    if not cgroup.startswith(_CGROUP_ROOT + "/") or not cgroup.removeprefix(_CGROUP_ROOT).strip("/"):
+        yield _error(path, cgroup, f"must be a directory below {_CGROUP_ROOT}, e.g. {_CGROUP_ROOT}/llm.slice")
+    elif ".." in parts or "." in parts:
+        yield _error(path, cgroup, "must not hold . or ..")
+
+
+def flag_value(command: list[str], flags: tuple[str, ...]) -> str | None:
+    """The value of the last of `flags` in a command line ("--port 1" or "--port=1"); None when there is none."""
+    value: str | None = None
+    for index, word in enumerate(command):
+        if word in flags and index + 1 < len(command):
+            value = command[index + 1]
+        for flag in flags:
+            if flag.startswith("--") and word.startswith(flag + "="):
+                value = word[len(flag) + 1 :]
+    return value

@@ -1,0 +1,249 @@
+"""The commented sample config and the reference page, made from the schema so that neither can fall behind it.
+
+In the sample a line that begins with "# " is prose, and one that begins with "#" and no blank is a key that is off:
+taking that one character away turns it on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+from msgspec import inspect
+
+from moetuned.parse.config_problem import any_of
+from moetuned.schema.config import Config
+
+_WIDTH = 100
+_INSTALLED: Mapping[str, str] = {
+    "tuning.profile": "moe-offload",
+    "alerts": "- kind: exec\n  directory: /etc/moetuned/hooks.d\n  on: [thrash_begin, memory_near_limit]",
+}
+"""What the installed file says that the defaults do not."""
+
+_EXAMPLES: Mapping[str, str] = {
+    "tuning.sysctl": "{vm.vfs_cache_pressure: 50}",
+    "tuning.thp": "never",
+    "backends": """\
+- name: glm
+  kind: llama-server
+  model: /models/glm-00001-of-00007.gguf
+  supervise:
+    by: process
+    command: [llama-server, -m, "{model}", -c, "{context}", --cache-ram, "{prompt_cache_mib}",
+              --parallel, "1", --no-repack, --metrics, --port, "8080"]
+    environment: {OMP_NUM_THREADS: "8"}
+    log: /var/log/moetuned-glm.log
+  url: http://127.0.0.1:8080
+  context: {preferred: 16384, minimum: 2048}
+  prompt_cache_mib: 2048""",
+    "warm.rate": "1GiB",
+}
+"""Values to show for keys whose default says nothing, such as an empty list."""
+
+_HEAD = """\
+# Configuration of moetuned: what it tunes, which backends it looks after, whom it tells.
+#
+# Every key is optional; without any, moetuned watches what runs and changes nothing. A line that begins with
+# "# " explains; take the # from a line that begins with "#" and a key to turn that key on. Files in conf.d beside
+# this one are read after it, in the order of their names: maps are merged, lists are replaced.
+#
+# Check it with:   moetunectl config check
+# Put it to use:   systemctl reload moetuned
+"""
+
+_PAGE_HEAD = """\
+# Configuration reference
+
+<!-- Made by `make docs` from moetuned/schema/config.py; edit that file. -->
+
+moetuned reads `/etc/moetuned/moetuned.yaml`, then `/etc/moetuned/conf.d/*.yaml` in the order of their names: maps are
+merged, lists are replaced. Every key is optional unless marked *required*; unknown keys are errors. How to write a
+config, with examples: [Configure](../configure.md).
+
+- *size*: a number of bytes, or e.g. `512MiB`, `16GiB` (K, M, G and T are powers of 1024).
+- *duration*: a number of seconds, or e.g. `500ms`, `1s`, `5m`, `2h`.
+"""
+
+
+def sample_config() -> str:
+    """The sample config: every section, every key with what it is for, its default, and a working choice of values."""
+    lines = [_HEAD]
+    for field in _fields(inspect.type_info(Config)):
+        lines += [*_sample_section(field), ""]
+    return "\n".join(lines)
+
+
+def _sample_section(field: inspect.Field) -> Iterator[str]:
+    name = field.encode_name
+    yield from _prose(_description(field.type), "# ")
+    kinds = _structs(field.type)
+    if _list_type(field.type) is not None:
+        example = _INSTALLED.get(name) or _EXAMPLES[name]
+        off = name not in _INSTALLED
+        for kind in kinds:
+            yield from _item_prose(kind)
+        lines = [f"{name}:", *(f"  {line}" for line in example.split("\n"))]
+        yield from (_off(line) if off else line for line in lines)
+        return
+    yield f"{name}:"
+    for each in _fields(kinds[0]):
+        path = f"{name}.{each.encode_name}"
+        default = _default_text(each)
+        value = _INSTALLED.get(path) or _EXAMPLES.get(path, default)
+        note = "" if default in (value, "unset") else f" Default: {default}."
+        yield from _prose(_description(each.type) + note, "  # ")
+        yield f"  {'' if path in _INSTALLED else '#'}{each.encode_name}: {value}"
+
+
+def _off(line: str) -> str:
+    """The line as a comment that stays in its column when the # is taken away."""
+    words = line.lstrip(" ")
+    return f"{line[: len(line) - len(words)]}#{words}"
+
+
+def _item_prose(kind: inspect.StructType) -> Iterator[str]:
+    """What the keys of a list's items are for."""
+    tag = f" ({kind.tag_field}: {kind.tag})" if kind.tag_field else ""
+    yield f"# Keys of an item{tag}:"
+    for each in _fields(kind):
+        yield from _key_prose(each, "#   ")
+        for inner in _structs(each.type):
+            margin = "#     "
+            if inner.tag_field:
+                yield from _prose(f"{inner.tag_field}: {inner.tag} - {_first_line(inner)}", margin, hanging=True)
+                margin = "#       "
+            for key in _fields(inner):
+                yield from _key_prose(key, margin)
+
+
+def _key_prose(field: inspect.Field, margin: str) -> Iterator[str]:
+    text = f"{field.encode_name}: {_description(field.type)}{' Required.' if field.required else ''}"
+    return _prose(text, margin, hanging=True)
+
+
+def _prose(text: str, margin: str, *, hanging: bool = False) -> Iterator[str]:
+    """Comment lines of at most `_WIDTH` characters."""
+    line = margin
+    for word in text.split():
+        if len(line) + len(word) >= _WIDTH and line.strip("# "):
+            yield line.rstrip()
+            line = margin + ("  " if hanging else "")
+        line += word + " "
+    yield line.rstrip()
+
+
+def reference_page() -> str:
+    """docs/reference/config.md: a table for each map of the config."""
+    return "\n".join([_PAGE_HEAD, *_page(inspect.type_info(Config), ())])
+
+
+def _page(info: inspect.Type, path: tuple[str, ...]) -> Iterator[str]:
+    for kind in _structs(info):
+        if path:
+            tag = f" ({kind.tag_field}: {kind.tag})" if kind.tag_field else ""
+            yield f"## {'.'.join(path)}{tag}"
+            yield ""
+        yield _first_line(kind)
+        yield ""
+        yield from _table(kind, path)
+        yield ""
+        for field in _fields(kind):
+            step = f"{field.encode_name}[]" if _list_type(field.type) is not None else field.encode_name
+            yield from _page(field.type, (*path, step))
+
+
+def _table(kind: inspect.StructType, path: tuple[str, ...]) -> Iterator[str]:
+    fields = _fields(kind)
+    if not fields and kind.tag_field is None:
+        return
+    yield "| key | type | default | what it is |"
+    yield "|---|---|---|---|"
+    if kind.tag_field is not None:
+        yield f"| `{kind.tag_field}` | `{kind.tag}` | *required* | Says that this is an item of this kind. |"
+    for field in fields:
+        default = "*required*" if field.required else f"`{_default_text(field)}`"
+        link = ".".join((*path, field.encode_name))
+        text = _description(field.type).replace("|", "\\|")
+        if _structs(field.type):
+            text += f" See `{link}{'[]' if _list_type(field.type) is not None else ''}`."
+            default = "*required*" if field.required else "see there"
+        yield f"| `{field.encode_name}` | {_type_text(field.type)} | {default} | {text} |"
+
+
+def _type_text(info: inspect.Type) -> str:
+    """A type as a reader of the page understands it."""
+    if isinstance(info, inspect.Metadata):
+        note = str((info.extra_json_schema or {}).get("description", ""))
+        return f"*{note}*" if note in ("size", "duration") else _type_text(info.type)
+    if isinstance(info, inspect.UnionType):
+        if {type(each) for each in info.types} == {inspect.StrType, inspect.IntType, inspect.FloatType}:
+            return "*duration*"
+        options = [each for each in info.types if not isinstance(each, inspect.NoneType)]
+        return " or ".join(dict.fromkeys(_type_text(each) for each in options))
+    if isinstance(info, inspect.LiteralType):
+        return any_of(f"`{_yaml(value)}`" for value in info.values)
+    if isinstance(info, inspect.EnumType):
+        return any_of(f"`{member.value}`" for member in info.cls)
+    if isinstance(info, inspect.ListType):
+        return f"list of {_type_text(info.item_type)}"
+    if isinstance(info, inspect.DictType):
+        return f"map of {_type_text(info.value_type)}"
+    if isinstance(info, inspect.IntType):
+        return "whole number" + (f" {info.ge} to {info.le}" if info.le is not None else "")
+    names: dict[type[inspect.Type], str] = {inspect.StructType: "map", inspect.BoolType: "`true` or `false`"}
+    return names.get(type(info), "text")
+
+
+def _fields(info: inspect.Type) -> tuple[inspect.Field, ...]:
+    return info.fields if isinstance(info, inspect.StructType) else ()
+
+
+def _structs(info: inspect.Type) -> list[inspect.StructType]:
+    """The struct types that a field's type holds, directly, in a list or as alternatives."""
+    if isinstance(info, inspect.StructType):
+        return [info]
+    if isinstance(info, inspect.Metadata):
+        return _structs(info.type)
+    if isinstance(info, inspect.ListType):
+        return _structs(info.item_type)
+    if isinstance(info, inspect.UnionType):
+        return [struct for each in info.types for struct in _structs(each)]
+    return []
+
+
+def _list_type(info: inspect.Type) -> inspect.ListType | None:
+    """The list type of a field that holds structs in a list."""
+    bare = info.type if isinstance(info, inspect.Metadata) else info
+    return bare if isinstance(bare, inspect.ListType) and _structs(bare) else None
+
+
+def _description(info: inspect.Type) -> str:
+    if isinstance(info, inspect.Metadata) and info.extra_json_schema:
+        return str(info.extra_json_schema.get("description", ""))
+    raise ValueError(f"a key of the config has no Meta(description=…): {info}")
+
+
+def _first_line(kind: inspect.StructType) -> str:
+    return (kind.cls.__doc__ or "").strip().split("\n")[0]
+
+
+def _default_text(field: inspect.Field) -> str:
+    """The default as YAML; "unset" for None."""
+    if field.required:
+        return "none"
+    if field.default_factory is not msgspec.NODEFAULT:
+        return _yaml(field.default_factory())
+    return "unset" if field.default is None else _yaml(field.default)
+
+
+def _yaml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, StrEnum):
+        return str(value.value)
+    if isinstance(value, msgspec.Struct):
+        return "see there"
+    return str(value)

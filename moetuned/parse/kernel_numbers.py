@@ -1,0 +1,53 @@
+"""Numbers out of the kernel's "key value" texts, by key, without building a table of keys nobody needs.
+
+The kernel ends each line with a newline, so a line without one was cut and its number is not to be trusted: unknown (None).
+"""
+
+from __future__ import annotations
+
+MAX_DIGITS = 20
+"""More than any 64-bit number has; longer text is no counter."""
+
+
+def whole_number(text: str) -> int | None:
+    """The non-negative number that `text` is, or None."""
+    digits = text.strip()
+    if not digits or len(digits) > MAX_DIGITS or not (digits.isascii() and digits.isdigit()):
+        return None
+    return int(digits)
+
+
+def single_number(text: str | None) -> int | None:
+    """The number of a file that holds nothing else; None for "max", text without its newline (cut) or other text."""
+    if text is None or not text.endswith("\n"):
+        return None
+    return whole_number(text)
+
+
+def line_value(text: str, key: str, end: str) -> str | None:
+    """Text after `key` + `end` on the line that starts so; None when there is no such complete line."""
+    marker = key + end
+    if text.startswith(marker):
+        start = len(marker)
+    else:
+        found = text.find("\n" + marker)
+        if found < 0:
+            return None
+        start = found + 1 + len(marker)
+    stop = text.find("\n", start)
+    return None if stop < 0 else text[start:stop]
+
+
+def line_number(text: str, key: str, end: str = " ") -> int | None:
+    """The number after `key`; None when missing, cut or no number."""
+    value = line_value(text, key, end)
+    return None if value is None else whole_number(value)
+
+
+def line_kilobytes(text: str, key: str) -> int | None:
+    """Bytes of a "Key:   123 kB" line of /proc/meminfo or /proc/<pid>/status; None when missing, cut or other."""
+    value = line_value(text, key, ":")
+    if value is None or not value.endswith(" kB"):
+        return None
+    kilobytes = whole_number(value[:-3])
+    return None if kilobytes is None else kilobytes * 1024

@@ -1,0 +1,30 @@
+"""/proc/meminfo (Documentation/filesystems/proc.rst)."""
+
+from __future__ import annotations
+
+from moetuned.parse.kernel_numbers import line_kilobytes, line_number
+from moetuned.schema.sample import MemInfo
+
+
+def parse_meminfo(text: str | None) -> MemInfo | None:
+    """Bytes by name; None for no text. Lines that are missing, cut or strange are None."""
+    if text is None:
+        return None
+    pages, page_bytes = line_number(text, "HugePages_Total", ":"), line_kilobytes(text, "Hugepagesize")
+    active, inactive = line_kilobytes(text, "Active(file)"), line_kilobytes(text, "Inactive(file)")
+    return MemInfo(
+        total_bytes=line_kilobytes(text, "MemTotal"),
+        free_bytes=line_kilobytes(text, "MemFree"),
+        available_bytes=line_kilobytes(text, "MemAvailable"),
+        cached_bytes=line_kilobytes(text, "Cached"),
+        anonymous_bytes=line_kilobytes(text, "AnonPages"),
+        shared_bytes=line_kilobytes(text, "Shmem"),
+        mlocked_bytes=line_kilobytes(text, "Mlocked"),
+        unevictable_bytes=line_kilobytes(text, "Unevictable"),
+        slab_unreclaimable_bytes=line_kilobytes(text, "SUnreclaim"),
+        swap_total_bytes=line_kilobytes(text, "SwapTotal"),
+        swap_free_bytes=line_kilobytes(text, "SwapFree"),
+        hugepages_bytes=None if pages is None or page_bytes is None else pages * page_bytes,
+        buffers_bytes=line_kilobytes(text, "Buffers"),
+        reclaimable_file_bytes=None if active is None or inactive is None else active + inactive,
+    )

@@ -1,0 +1,90 @@
+"""Records of backends that moetuned started, so that the next daemon takes them over instead of starting them twice.
+
+They live under /run: pids mean nothing after a reboot, and the boot id in each guards a directory that outlived one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+import msgspec
+
+from moetuned.host.durable_file import make_private_directory
+
+DIRECTORY = "/run/moetuned/backends"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
+_LIMIT_BYTES = 1 << 20
+
+
+class BackendRecord(msgspec.Struct, frozen=True):
+    """One started backend. `start_ticks` is field 22 of /proc/<pid>/stat; with it a pid that is used again is not mistaken."""
+
+    name: str
+    pid: int
+    start_ticks: int
+    argv: tuple[str, ...]
+    context_length: int
+    boot_id: str
+    prompt_cache_mib: int | None = None
+    started_wall_seconds: float | None = None
+
+
+class RecordError(Exception):
+    """A record that cannot be used; the text is one sentence with its path."""
+
+
+def write(record: BackendRecord, directory: str = DIRECTORY) -> None:
+    """Write the record in one step: a reader sees the old one or the new one. Raises OSError."""
+    path = _path(record.name, directory)
+    make_private_directory(directory)
+    temporary = f"{path}.new"
+    # Arguments may hold API keys: for the owner only.
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(msgspec.json.encode(record))
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+def read(name: str, directory: str = DIRECTORY) -> BackendRecord | None:
+    """The record of backend `name`, None when there is none. Raises RecordError when it is damaged, OSError otherwise."""
+    path = _path(name, directory)
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        text = file.read(_LIMIT_BYTES)
+    try:
+        record = msgspec.json.decode(text, type=BackendRecord)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise RecordError(f"{path} is damaged ({error}); remove it once its process has ended") from error
+    if record.name != name or record.pid <= 1:
+        raise RecordError(f"{path} is the record of {record.name!r}, pid {record.pid}; remove it")
+    return record
+
+
+def remove(name: str, directory: str = DIRECTORY) -> None:
+    """Forget the record; nothing happens when there is none. Raises OSError."""
+    try:
+        os.unlink(_path(name, directory))
+    except FileNotFoundError:
+        pass
+
+
+def names(directory: str = DIRECTORY) -> tuple[str, ...]:
+    """Backends that have a record, sorted; () when the directory does not exist."""
+    try:
+        files = os.listdir(directory)
+    except FileNotFoundError:
+        return ()
+    found = (file.removesuffix(".json") for file in files if file.endswith(".json"))
+    return tuple(sorted(name for name in found if _NAME.fullmatch(name)))
+
+
+def _path(name: str, directory: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is no name of a backend")
+    return f"{directory}/{name}.json"

@@ -1,0 +1,20 @@
+"""Whether the kernel backs anonymous memory with huge pages of 2 MiB by itself.
+
+Why: Huge pages round anonymous memory up, and compaction to make them evicts page cache that holds experts; a mapped model file
+does not get them anyway.
+
+Source: Documentation/admin-guide/mm/transhuge.rst of the kernel (enabled).
+
+Not when: The whole model fits in memory and is loaded into anonymous memory (no mapping, or repacked weights): huge pages then save
+page table walks.
+"""
+
+from moetuned.schema.tunable import Codec, Place, TunableSpec
+
+SPEC = TunableSpec(
+    name="transparent_hugepage",
+    config_key="tuning.thp",
+    place=Place("/sys/kernel/mm/transparent_hugepage/enabled", Codec.CHOICE),
+    wanted={"moe-offload": "never"},
+    choices=("always", "madvise", "never"),
+)

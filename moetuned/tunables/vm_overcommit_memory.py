@@ -1,0 +1,20 @@
+"""Whether the kernel refuses allocations that exceed what it thinks it can back.
+
+Why: A backend that maps a model larger than RAM, or forks to run a tool, can be refused by the heuristic (0) although it
+will never touch most of that memory; 1 grants every request and leaves the limit to what is really used.
+
+Source: Documentation/mm/overcommit-accounting.rst and Documentation/admin-guide/sysctl/vm.rst of the kernel.
+
+Not when: A program on the machine relies on allocations that fail early, for example a database set up for strict accounting (2).
+"""
+
+from moetuned.schema.tunable import Codec, Place, TunableSpec
+
+SPEC = TunableSpec(
+    name="vm.overcommit_memory",
+    config_key="tuning.sysctl.vm.overcommit_memory",
+    place=Place("/proc/sys/vm/overcommit_memory", Codec.INTEGER),
+    wanted={"moe-offload": "1"},
+    lowest=0,
+    highest=2,
+)

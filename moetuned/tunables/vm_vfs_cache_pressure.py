@@ -1,0 +1,21 @@
+"""How readily the kernel drops its cache of directory entries and inodes compared with page cache (100: evenly).
+
+Why: Metadata that was dropped has to be read again before the file it describes can be; it is small beside a model, so below
+100 the kernel keeps it longer and reads of experts are not held up by it.
+
+Source: Documentation/admin-guide/sysctl/vm.rst of the kernel (vfs_cache_pressure).
+
+Not when: The machine walks trees of millions of files (backup, file server): their inodes would then stay in memory that the model
+could use.
+"""
+
+from moetuned.schema.tunable import Codec, Place, TunableSpec
+
+SPEC = TunableSpec(
+    name="vm.vfs_cache_pressure",
+    config_key="tuning.sysctl.vm.vfs_cache_pressure",
+    place=Place("/proc/sys/vm/vfs_cache_pressure", Codec.INTEGER),
+    wanted={"moe-offload": "50"},
+    lowest=0,
+    highest=2**31 - 1,
+)

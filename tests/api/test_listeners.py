@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import os
+import socket
+import stat
+
+import pytest
+
+from moetuned.api.errors import ListenError
+from moetuned.api.listeners import (
+    PeerCredentials,
+    file_identity,
+    group_id,
+    listen_tcp,
+    listen_unix,
+    may_act,
+    parse_listen,
+    peer_credentials,
+    unlink_own,
+)
+
+GROUP = "moetuned-test-has-no-such-group"
+
+
+def test_socket_mode_owner_and_directory(tmp_path):
+    path = tmp_path / "run" / "api.sock"
+    with listen_unix(str(path), GROUP):
+        status = path.stat()
+        assert stat.S_IMODE(status.st_mode) == 0o660
+        assert status.st_uid == os.geteuid()
+        assert status.st_gid == os.getegid()
+        assert os.listdir(path.parent) == ["api.sock"]
+
+
+@pytest.mark.kernel
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a socket to a group")
+def test_socket_belongs_to_the_group(tmp_path):
+    path = tmp_path / "api.sock"
+    with listen_unix(str(path), "daemon"):
+        assert path.stat().st_gid == group_id("daemon")
+
+
+def test_stale_socket_is_replaced_and_a_live_one_refused(tmp_path):
+    path = str(tmp_path / "api.sock")
+    listen_unix(path, GROUP).close()
+    assert os.path.exists(path)
+    with listen_unix(path, GROUP), pytest.raises(ListenError, match="running moetuned answers"):
+        listen_unix(path, GROUP)
+    assert os.path.exists(path)
+
+
+def test_a_file_that_is_no_socket_is_never_removed(tmp_path):
+    path = tmp_path / "api.sock"
+    path.write_text("precious")
+    with pytest.raises(ListenError, match="is no socket"):
+        listen_unix(str(path), GROUP)
+    assert path.read_text() == "precious"
+
+
+@pytest.mark.parametrize("path", ["relative.sock", "/" + "x" * 120])
+def test_paths_that_cannot_be(path):
+    with pytest.raises(ListenError, match=r"api\.socket"):
+        listen_unix(path, GROUP)
+
+
+def test_directory_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ListenError, match="cannot"):
+        listen_unix(str(tmp_path / "file" / "api.sock"), GROUP)
+
+
+def test_unlink_only_ones_own(tmp_path):
+    path = str(tmp_path / "api.sock")
+    first = listen_unix(path, GROUP)
+    old = file_identity(path)
+    first.close()
+    os.rename(path, path + ".old")
+    with listen_unix(path, GROUP):
+        unlink_own(path, old)
+        assert os.path.exists(path)
+        unlink_own(path, file_identity(path))
+        assert not os.path.exists(path)
+    unlink_own(path, old)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("127.0.0.1:9843", ("127.0.0.1", 9843)),
+        ("localhost:1", ("127.0.0.1", 1)),
+        ("[::1]:0", ("::1", 0)),
+        ("127.9.9.9:80", ("127.9.9.9", 80)),
+    ],
+)
+def test_loopback_addresses(text, expected):
+    assert parse_listen(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["0.0.0.0:80", "192.168.1.1:80", "9843", ":9843", "[::]:1", "127.0.0.1:99999", "example.org:80", "127.0.0.1", ""],
+)
+def test_other_addresses_are_refused(text):
+    with pytest.raises(ListenError, match=r"api\.listen"):
+        parse_listen(text)
+
+
+def test_port_in_use():
+    with listen_tcp("127.0.0.1:0") as first:
+        port = first.getsockname()[1]
+        with pytest.raises(ListenError, match="another program uses it"):
+            listen_tcp(f"127.0.0.1:{port}")
+
+
+def test_peer_credentials_are_the_kernels():
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        peer = peer_credentials(ours)
+    assert (peer.pid, peer.uid, peer.gid) == (os.getpid(), os.geteuid(), os.getegid())
+    assert peer.groups == frozenset(os.getgroups())
+
+
+def test_who_may_act():
+    group = group_id("daemon")
+    assert group is not None
+    stranger = os.geteuid() + 4321
+    assert may_act(PeerCredentials(1, 0, 0), None)
+    assert may_act(PeerCredentials(1, os.geteuid(), 0), None)
+    assert may_act(PeerCredentials(1, stranger, group), group)
+    assert may_act(PeerCredentials(1, stranger, 7777, frozenset({group})), group)
+    assert not may_act(PeerCredentials(1, stranger, 7777, frozenset({8888})), group)
+    assert not may_act(PeerCredentials(1, stranger, 0, frozenset({0})), None)

@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+from api_examples import event
+
+from moetuned.api.routes import ACTIONS, Caller, Routes
+from moetuned.api.wire import Answer, Request
+from moetuned.schema.snapshot import Snapshot
+
+TCP = Caller("tcp")
+UNIX = Caller("unix", may_act=True)
+READER = Caller("unix", may_act=False)
+
+
+class Daemon:
+    def __init__(self, snapshot: Snapshot | None) -> None:
+        self.snapshot = snapshot
+        self.calls: list[tuple[str, object]] = []
+        self.asked: list[str | None] = []
+        self.routes = Routes(lambda: self.snapshot, self._events, self._handle)
+
+    def _events(self, since):
+        self.asked.append(since)
+        return [event("1-2")]
+
+    def _handle(self, name, payload):
+        self.calls.append((name, payload))
+        return 202, {"said": name}
+
+    def ask(self, method: str, target: str, caller: Caller = UNIX, body: bytes = b"", **headers: str) -> Answer:
+        fields = {"host": "localhost", **{name.replace("_", "-"): value for name, value in headers.items()}}
+        return self.routes.answer(Request(method, target, fields, body), caller)
+
+
+@pytest.fixture
+def daemon(snapshot):
+    return Daemon(snapshot)
+
+
+def error_of(answer: Answer) -> str:
+    value = msgspec.json.decode(answer.body)
+    assert list(value) == ["error"]
+    return value["error"]
+
+
+def test_status_is_the_snapshot(daemon, snapshot):
+    answer = daemon.ask("GET", "/v1/status", TCP)
+    assert answer.status == 200
+    assert answer.content_type == "application/json"
+    decoded = msgspec.json.decode(answer.body, type=Snapshot)
+    assert decoded.backends[0].verdict == snapshot.backends[0].verdict
+    assert decoded.backends[0].signals["refault_ratio"] is None  # not a number is unknown
+
+
+def test_a_snapshot_is_rendered_once(daemon, snapshot):
+    first = daemon.ask("GET", "/metrics")
+    assert daemon.ask("GET", "/metrics") is first
+    daemon.snapshot = msgspec.structs.replace(snapshot, at_seconds=101.0)
+    assert daemon.ask("GET", "/metrics") is not first
+
+
+def test_events(daemon):
+    answer = daemon.ask("GET", "/v1/events?since=1-1")
+    assert msgspec.json.decode(answer.body)["events"][0]["id"] == "1-2"
+    daemon.ask("GET", "/v1/events")
+    assert daemon.asked == ["1-1", None]
+
+
+def test_front_page_names_every_path_in_one_line(daemon):
+    text = daemon.ask("GET", "/").body.decode()
+    assert text.count("\n") == 1
+    for path in ("/healthz", "/metrics", "/v1/status", "/v1/events", *(f"POST /v1/{name}" for name in ACTIONS)):
+        assert path in text
+
+
+def test_before_the_first_look():
+    daemon = Daemon(None)
+    for path in ("/healthz", "/v1/status", "/metrics"):
+        assert daemon.ask("GET", path).status == 503
+    assert daemon.ask("GET", "/").status == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "status", "word"),
+    [
+        ("GET", "/nope", 404, "/nope"),
+        ("GET", "/v1/../metrics", 404, "no "),
+        ("GET", "/v1/status?x=1", 400, "'x'"),
+        ("GET", "/v1/events?since=a%2Fb", 400, "event id"),
+        ("GET", "/v1/events?since=1&since=2", 400, "twice"),
+        ("GET", "/v1/events?since", 400, "query"),
+        ("GET", "/v1/events?" + "&".join(f"a{i}=1" for i in range(20)), 400, "query"),
+        ("GET", "http://evil.example/", 400, "no path"),
+        ("GET", "*", 400, "no path"),
+        ("GET", "/v1/warm", 405, "POST"),
+        ("DELETE", "/v1/status", 405, "DELETE"),
+        ("POST", "/v1/status", 405, "GET"),
+        ("POST", "/v1/nope", 404, "nope"),
+        ("POST", "/warm", 404, "/warm"),
+    ],
+)
+def test_bad_requests_get_one_sentence(daemon, method, target, status, word):
+    answer = daemon.ask(method, target)
+    assert answer.status == status
+    assert word in error_of(answer)
+    assert daemon.calls == []
+    if status == 405:
+        assert any(name == "Allow" for name, _ in answer.headers)
+
+
+def test_actions_reach_the_handler(daemon):
+    answer = daemon.ask("POST", "/v1/warm", body=b'{"backend": "glm"}')
+    assert (answer.status, answer.body) == (202, b'{"said":"warm"}\n')
+    assert daemon.ask("POST", "/v1/reload").status == 202
+    assert daemon.calls == [("warm", {"backend": "glm"}), ("reload", {})]
+
+
+@pytest.mark.parametrize(
+    "body", [b"{", b"[]", b"{}", b'{"backend": 1}', b'{"backend": "a", "x": 1}', b"\xff\xfe", b"null"]
+)
+def test_bad_payloads_never_reach_the_handler(daemon, body):
+    answer = daemon.ask("POST", "/v1/warm", body=body)
+    assert answer.status == 400
+    assert "/v1/warm" in error_of(answer)
+    assert daemon.calls == []
+
+
+def test_actions_need_credentials_and_the_socket(daemon):
+    assert daemon.ask("POST", "/v1/reload", READER).status == 403
+    assert daemon.ask("POST", "/v1/reload", TCP).status == 405
+    assert daemon.calls == []
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "localhost.evil.example", "10.0.0.1:9843", "127.0.0.1.evil", "", "[::2]", "localhost@evil"]
+)
+def test_foreign_hosts_are_refused_on_tcp(daemon, host):
+    answer = daemon.ask("GET", "/v1/status", TCP, host=host)
+    assert answer.status == 421
+    assert "loopback" in error_of(answer)
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:1", "127.0.0.1:9843", "[::1]:8000"])
+def test_own_hosts_are_served_on_tcp(daemon, host):
+    assert daemon.ask("GET", "/v1/status", TCP, host=host).status == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"origin": "https://evil.example"},
+        {"origin": "null"},
+        {"sec_fetch_site": "cross-site", "sec_fetch_mode": "no-cors"},
+        {"sec_fetch_site": "same-site", "sec_fetch_mode": "cors"},
+        {"sec_fetch_site": "cross-site", "sec_fetch_mode": "navigate", "sec_fetch_dest": "iframe"},
+    ],
+)
+def test_other_origins_are_refused_everywhere(daemon, headers):
+    assert daemon.ask("GET", "/v1/status", TCP, **headers).status == 403
+    assert daemon.ask("POST", "/v1/reload", UNIX, **headers).status == 403
+    assert daemon.calls == []
+
+
+def test_own_origin_and_a_followed_link_are_served(daemon):
+    assert daemon.ask("GET", "/", TCP, host="localhost:9843", origin="http://localhost:9843").status == 200
+    link = {"sec_fetch_site": "cross-site", "sec_fetch_mode": "navigate", "sec_fetch_dest": "document"}
+    assert daemon.ask("GET", "/", TCP, **link).status == 200
+
+
+def test_a_fault_of_ours_is_a_500_and_is_logged(snapshot, caplog):
+    def broken(_since):
+        raise RuntimeError("boom")
+
+    routes = Routes(lambda: snapshot, broken, lambda name, payload: (200, {}))
+    answer = routes.answer(Request("GET", "/v1/events", {}), UNIX)
+    assert answer.status == 500
+    assert b"boom" not in answer.body
+    assert "boom" in caplog.text

@@ -1,0 +1,65 @@
+import json
+import os
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from moetuned.cli.config import command, known_sysctls
+from moetuned.parse.config_sample import sample_config
+
+
+@pytest.fixture
+def run():
+    before = os.umask(0o022)
+    yield lambda *arguments: CliRunner().invoke(command, arguments)
+    os.umask(before)
+
+
+def test_sample_prints_the_sample(run):
+    assert run("sample").output == sample_config()
+
+
+def test_the_sample_passes_check(run, tmp_path):
+    (tmp_path / "m.yaml").write_text(run("sample").output)
+    result = run("check", str(tmp_path / "m.yaml"))
+    assert (result.exit_code, result.output) == (0, f"ok: {tmp_path / 'm.yaml'}\n")
+
+
+def test_check_lists_every_problem_and_exits_1(run, tmp_path):
+    (tmp_path / "m.yaml").write_text(
+        "watch: {interval: x}\ntuning: {profile: moe-offload, sysctl: {vm.dirty_ratoi: 1}}\n"
+    )
+    result = run("check", str(tmp_path / "m.yaml"))
+    assert result.exit_code == 1
+    assert "watch.interval: 'x' is no duration" in result.output
+    assert "did you mean vm.dirty_ratio?" in result.output
+    assert "2 problems; moetuned would not start with this." in result.output
+
+
+def test_check_warns_without_failing(run, tmp_path):
+    (tmp_path / "m.yaml").write_text("tuning: {thp: never}\n")
+    result = run("check", str(tmp_path / "m.yaml"))
+    assert result.exit_code == 0
+    assert "warning:" in result.output
+    assert "has no effect" in result.output
+
+
+def test_check_of_a_missing_file_exits_1_and_says_so(run, tmp_path):
+    result = run("check", str(tmp_path / "none.yaml"))
+    assert result.exit_code == 1
+    assert "there is no such file" in result.output
+
+
+def test_show_is_the_whole_config_and_can_be_read_again(run, tmp_path):
+    (tmp_path / "m.yaml").write_text("watch: {interval: 2s}\nbackends: [{name: a}]\n")
+    shown = run("show", str(tmp_path / "m.yaml")).output
+    data = yaml.safe_load(shown)
+    assert data["watch"] == {"interval": "2s", "discover": True, "residency_every": "10s"}
+    assert json.loads(run("show", str(tmp_path / "m.yaml"), "--json").output) == data
+    (tmp_path / "again.yaml").write_text(shown)
+    assert run("show", str(tmp_path / "again.yaml")).output == shown
+
+
+def test_known_sysctls_hold_both_names_of_a_pair():
+    assert {"vm.overcommit_memory", "vm.dirty_ratio", "vm.dirty_bytes", "vm.vfs_cache_pressure"} <= known_sysctls()

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import click
+import pytest
+
+from moetuned import __version__
+from moetuned.api.errors import DaemonError, DaemonRefused, DaemonUnreachable
+from moetuned.cli import main
+
+
+def test_version(capsys):
+    assert main.run(["--version"]) == 0
+    assert capsys.readouterr().out == f"moetunectl {__version__}\n"
+
+
+@pytest.mark.parametrize("flag", ["-h", "--help"])
+def test_help_lists_commands_and_examples(capsys, flag):
+    assert main.run([flag]) == 0
+    out = capsys.readouterr().out
+    for word in ("status", "events", "Examples:", "Exit codes"):
+        assert word in out
+    assert "status-view" not in out
+    assert "main" not in out.split("Commands:")[1].split("Examples")[0].split()
+
+
+def test_every_command_has_help_by_both_flags():
+    """In a process of its own: click keeps a command's help option from its first use, alone or under the group."""
+    code = (
+        "import click, moetuned.cli.main as m\n"
+        "names = m.group.list_commands(click.Context(m.group))\n"
+        "assert len(names) >= 2\n"
+        "assert [m.run([name, flag]) for name in names for flag in ('-h', '--help')] == [0] * 2 * len(names)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.count("Usage: moetunectl status") == 2
+
+
+@pytest.mark.parametrize("name", ["status", "events"])
+def test_help_has_examples(capsys, name):
+    assert main.run([name, "--help"]) == 0
+    assert f"moetunectl {name}" in capsys.readouterr().out.split("Examples:")[1]
+
+
+@pytest.mark.parametrize(
+    "arguments", [["nope"], ["status", "--nope"], ["main"], ["status_view"], ["status-view"], ["../x"]]
+)
+def test_wrong_usage_is_2(capsys, arguments):
+    assert main.run(arguments) == 2
+    assert capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (DaemonUnreachable("moetuned is not running."), 3),
+        (DaemonRefused("You may not."), 4),
+        (DaemonError("No such backend."), 1),
+        (PermissionError(13, "Permission denied", "/x"), 4),
+        (click.Abort(), 130),
+        (KeyboardInterrupt(), 130),
+        (click.ClickException("no"), 1),
+    ],
+)
+def test_errors_are_one_line_and_an_exit_code(capsys, monkeypatch, error, code):
+    def fail(*_args, **_kwargs):
+        raise error
+
+    monkeypatch.setattr(main.group, "main", fail)
+    assert main.run(["status"]) == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+
+
+def test_a_command_returns_its_exit_code(monkeypatch):
+    monkeypatch.setattr(main.group, "main", lambda **_kwargs: 1)
+    assert main.run([]) == 1
+
+
+def test_start_imports_nothing_heavy():
+    """Not even for a command that is not run: only its own file is imported."""
+    code = "import sys, moetuned.cli.main as m; m.run(['--version']); print(sorted(sys.modules), file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    for heavy in ("msgspec", "http.client", "prometheus_client", "asyncio", "psutil", "yaml", "moetuned.cli.status"):
+        assert f"'{heavy}'" not in done.stderr

@@ -1,0 +1,168 @@
+"""moetunectl tune over the fake kernel: what a person and a program see, and the exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from fakes.fake_kernel import BOOT_ID, FakeKernel, usual_kernel
+
+from moetuned.cli import tune
+from moetuned.state.undo_journal import open_journal
+
+
+@pytest.fixture
+def kernel(monkeypatch: pytest.MonkeyPatch) -> FakeKernel:
+    """The usual kernel in place of the machine's."""
+    fake = usual_kernel()
+    monkeypatch.setattr(tune, "RealFS", lambda _root: fake)
+    return fake
+
+
+@pytest.fixture
+def root(tmp_path: Path, kernel: FakeKernel) -> Path:
+    """Where config and journal lie."""
+    config = tmp_path / "etc/moetuned/moetuned.yaml"
+    config.parent.mkdir(parents=True)
+    config.write_text("tuning: {profile: moe-offload, thp: madvise}\n")
+    config.chmod(0o600)
+    return tmp_path
+
+
+def run(root: Path, *arguments: str, code: int = 0) -> Result:
+    result = CliRunner().invoke(tune.command, [*arguments, "--root", str(root)], catch_exceptions=False)
+    assert result.exit_code == code, result.output + result.stderr
+    return result
+
+
+def as_json(root: Path, *arguments: str, code: int = 0) -> Any:
+    return json.loads(run(root, *arguments, "--json", code=code).stdout)
+
+
+def value(kernel: FakeKernel, name: str) -> str:
+    return kernel.foreign_read(f"/proc/sys/vm/{name}").strip()
+
+
+def journal(root: Path) -> Path:
+    return root / "var/lib/moetuned/undo.jsonl"
+
+
+def test_plan_shows_now_wanted_why_and_when_not_and_changes_nothing(root: Path, kernel: FakeKernel) -> None:
+    text = run(root, "plan").stdout
+    row = next(line for line in text.splitlines() if line.startswith("vm.dirty_ratio"))
+    assert row.split()[:4] == ["vm.dirty_ratio", "20", "10", "write"]
+    assert "Not when:" in text
+    assert next(line for line in text.splitlines() if line.startswith("transparent_hugepage")).split()[3] == "already"
+    assert value(kernel, "dirty_ratio") == "20"
+    assert not journal(root).exists()
+
+
+def test_plan_as_data(root: Path) -> None:
+    plan = as_json(root, "plan")
+    assert plan["profile"] == "moe-offload"
+    step = next(step for step in plan["steps"] if step["name"] == "vm.overcommit_memory")
+    assert (step["step"], step["now"], step["wanted"], step["original"]) == ("write", "0", "1", None)
+    assert step["why"]
+
+
+def test_apply_verify_drift_and_rollback(root: Path, kernel: FakeKernel) -> None:
+    assert [view["state"] for view in as_json(root, "verify", code=1)["tuning"]].count("planned") == 4
+    applied = as_json(root, "apply")
+    assert applied["ok"] is True
+    assert value(kernel, "vfs_cache_pressure") == "50"
+    assert as_json(root, "verify")["ok"] is True
+    plan = as_json(root, "plan")
+    assert {step["original"] for step in plan["steps"]} == {None, "0", "20", "10", "100"}
+
+    kernel.foreign_write("/proc/sys/vm/vfs_cache_pressure", "77")
+    seen = run(root, "verify", code=1).stdout
+    assert "drifted" in seen
+    assert "somebody changed it to 77; left alone" in seen
+    assert as_json(root, "apply", code=1)["ok"] is False
+
+    given_back = as_json(root, "rollback")
+    assert {view["name"]: view["state"] for view in given_back["tuning"]} == {
+        "vm.vfs_cache_pressure": "drifted",
+        "vm.overcommit_memory": "restored",
+        "vm.dirty_ratio": "restored",
+        "vm.dirty_background_ratio": "restored",
+    }
+    assert (value(kernel, "dirty_ratio"), value(kernel, "vfs_cache_pressure")) == ("20", "77")
+    assert not journal(root).exists()
+    assert "Nothing to give back" in run(root, "rollback").stdout
+
+
+def test_rollback_before_anything_was_applied_makes_nothing(root: Path) -> None:
+    assert "Nothing to give back" in run(root, "rollback").stdout
+    assert not journal(root).parent.exists()
+
+
+def test_observe_says_there_is_nothing_and_what_to_try(root: Path) -> None:
+    (root / "etc/moetuned/moetuned.yaml").write_text("")
+    assert "--profile moe-offload" in run(root, "plan").stdout
+    assert "Nothing to set" in run(root, "apply").stdout
+    assert not journal(root).parent.exists()
+    assert as_json(root, "plan", "--profile", "moe-offload")["steps"]
+
+
+def test_a_wrong_config_is_refused_with_its_key(root: Path) -> None:
+    config = root / "etc/moetuned/moetuned.yaml"
+    config.write_text("tuning: {profile: moe-offload, sysctl: {vm.dirty_ratio: 400}}\n")
+    for arguments in (["plan"], ["apply"], ["verify"]):
+        assert "tuning.sysctl.vm.dirty_ratio" in run(root, *arguments, code=2).stderr
+    assert "nowhere.yaml" in run(root, "plan", "--config", str(root / "nowhere.yaml"), code=2).stderr
+
+
+def test_a_held_journal_is_respected_and_looking_still_works(root: Path, kernel: FakeKernel) -> None:
+    run(root, "apply")
+    with open_journal(str(journal(root)), BOOT_ID):
+        assert "another moetuned process" in run(root, "apply", code=4).stderr
+        assert "another moetuned process" in run(root, "rollback", code=4).stderr
+        assert as_json(root, "verify")["ok"] is True
+        assert as_json(root, "plan")["steps"]
+    assert value(kernel, "dirty_ratio") == "10"
+
+
+def test_a_journal_where_others_can_write_is_refused(root: Path, kernel: FakeKernel) -> None:
+    directory = root / "open"
+    directory.mkdir(mode=0o777)
+    directory.chmod(0o777)
+    message = run(root, "apply", "--journal", str(directory / "undo.jsonl"), code=4).stderr
+    assert "writable by nobody else" in message
+    assert value(kernel, "dirty_ratio") == "20"
+
+
+def test_settings_of_the_machine_need_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    for arguments in (["apply", "--profile", "moe-offload"], ["rollback"]):
+        result = CliRunner().invoke(tune.command, arguments)
+        assert result.exit_code == 4
+        assert "needs root" in result.stderr
+
+
+def test_without_a_boot_id_nothing_is_changed(root: Path, kernel: FakeKernel) -> None:
+    del kernel.files["/proc/sys/kernel/random/boot_id"]
+    assert "boot_id" in run(root, "apply", code=4).stderr
+    assert value(kernel, "dirty_ratio") == "20"
+    assert "originals are not known" in run(root, "plan").stderr
+
+
+def test_explain(root: Path) -> None:
+    text = run(root, "explain", "vm.dirty_bytes").stdout
+    assert text.startswith("vm.dirty_ratio: ")
+    for label in ("why:", "not when:", "source:", "wanted: 10 in moe-offload", "now: 20", "config key:"):
+        assert label in text
+    assert len(as_json(root, "explain")) == 5
+    assert "it knows transparent_hugepage" in run(root, "explain", "vm.nothing", code=2).stderr
+
+
+def test_the_state_directory_of_the_environment(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MOETUNED_STATE_DIR", "/nowhere")
+    run(root, "apply")
+    assert journal(root).exists(), "a tree of files keeps its own journal"
+    options = tune._options({"as_json": False, "root": "/", "journal": None})
+    assert options.journal == "/nowhere/undo.jsonl"

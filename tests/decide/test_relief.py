@@ -1,0 +1,119 @@
+"""Relief: the smallest restart, never twice in a cool-down, nothing on the unknown."""
+
+from __future__ import annotations
+
+import itertools
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moetuned.decide import relief
+from moetuned.schema.snapshot import MemoryView
+from moetuned.schema.verdict import MemoryState, Verdict
+
+GIB = 1 << 30
+FACTS = relief.ReliefFacts(
+    supervised=True,
+    context_changeable=True,
+    prompt_cache_changeable=True,
+    context_length=32768,
+    minimum_context=2048,
+    prompt_cache_mib=1024,
+    kv_bytes_per_token=65536,
+    ready=True,
+)
+SETTINGS = relief.ReliefSettings(
+    act=True, at_most=2, at_most_seconds=3600, cool_down_seconds=120, target_headroom_bytes=GIB
+)
+MEMORY = MemoryView(scope="cgroup", limit_bytes=8 * GIB, unreclaimable_bytes=8 * GIB - 100, headroom_bytes=100 << 20)
+
+
+def verdict(memory: MemoryState = MemoryState.NEAR_LIMIT) -> Verdict:
+    return Verdict("glm", 0.0, memory=memory)
+
+
+def test_frees_the_deficit_by_context_and_fits_the_prompt_cache() -> None:
+    plan = relief.plan_restart("glm", FACTS, MEMORY, GIB)
+    assert plan is not None
+    freed = (32768 - plan.context_length) * 65536
+    assert freed >= GIB - MEMORY.headroom_bytes
+    assert freed < GIB - MEMORY.headroom_bytes + 2 * 256 * 65536
+    assert plan.context_length % 256 == 0
+    assert plan.prompt_cache_mib is not None
+    assert plan.prompt_cache_mib <= (MEMORY.headroom_bytes + freed) // 4 >> 20
+
+
+def test_without_a_known_cost_the_context_is_halved() -> None:
+    facts = msgspec.structs.replace(FACTS, kv_bytes_per_token=None, prompt_cache_mib=None)
+    plan = relief.plan_restart("glm", facts, MEMORY, GIB)
+    assert plan is not None
+    assert plan.context_length == 16384
+    assert plan.frees_bytes is None
+
+
+def test_a_restart_that_frees_next_to_nothing_is_not_made() -> None:
+    facts = msgspec.structs.replace(FACTS, kv_bytes_per_token=100, prompt_cache_mib=None)
+    decided = relief.step(relief.ReliefState(), verdict(), MEMORY, facts, SETTINGS, 0.0)
+    assert decided.restart is None
+    assert decided.exhausted is not None
+    again = relief.step(decided.state, verdict(), MEMORY, facts, SETTINGS, 1.0)
+    assert again.exhausted is None
+
+
+def test_unknown_headroom_or_context_does_nothing() -> None:
+    unknown = MemoryView()
+    assert relief.plan_restart("glm", FACTS, unknown, GIB) is None
+    no_context = msgspec.structs.replace(FACTS, context_length=None)
+    assert relief.plan_restart("glm", no_context, MEMORY, GIB) is None
+    assert relief.step(relief.ReliefState(), verdict(MemoryState.UNKNOWN), MEMORY, FACTS, SETTINGS, 0.0).restart is None
+
+
+def test_observe_and_unsupervised_only_say() -> None:
+    observe = msgspec.structs.replace(SETTINGS, act=False)
+    decided = relief.step(relief.ReliefState(), verdict(), MEMORY, FACTS, observe, 0.0)
+    assert decided.restart is None
+    assert "32768" in decided.would_do[0]
+    foreign = msgspec.structs.replace(FACTS, supervised=False)
+    decided = relief.step(relief.ReliefState(), verdict(), MEMORY, foreign, SETTINGS, 0.0)
+    assert decided.restart is None
+    assert "does not supervise" in decided.would_do[0]
+
+
+def test_budget_is_kept() -> None:
+    state, restarts = relief.ReliefState(), 0
+    exhausted = []
+    for now in range(0, 3000, 1):
+        decided = relief.step(state, verdict(), MEMORY, FACTS, SETTINGS, float(now))
+        state = decided.state
+        if decided.restart is not None:
+            restarts += 1
+            state = relief.restarted(state)
+        if decided.exhausted:
+            exhausted.append(decided.exhausted)
+    assert restarts == SETTINGS.at_most
+    assert len(exhausted) == 1
+
+
+@given(
+    st.lists(st.sampled_from(list(MemoryState)), min_size=1, max_size=200),
+    st.integers(0, 9 * GIB),
+    st.integers(1, 1 << 20),
+    st.integers(256, 1 << 20),
+)
+def test_never_two_restarts_within_a_cool_down_nor_below_minimum(
+    states: list[MemoryState], headroom: int, per_token: int, context: int
+) -> None:
+    facts = msgspec.structs.replace(FACTS, kv_bytes_per_token=per_token, context_length=context)
+    memory = msgspec.structs.replace(MEMORY, headroom_bytes=headroom)
+    state, times = relief.ReliefState(), []
+    for second, memory_state in enumerate(states):
+        now = second * 7.0
+        decided = relief.step(state, verdict(memory_state), memory, facts, SETTINGS, now)
+        state = decided.state
+        if decided.restart is not None:
+            assert memory_state in (MemoryState.NEAR_LIMIT, MemoryState.CRITICAL)
+            assert decided.restart.context_length >= min(facts.minimum_context, context)
+            times.append(now)
+            state = relief.restarted(state)
+    assert all(b - a >= SETTINGS.cool_down_seconds for a, b in itertools.pairwise(times))

@@ -1,0 +1,140 @@
+import os
+import stat
+
+import pytest
+
+from moetuned.host import config_files
+from moetuned.host.config_files import load_files, unsafe
+from moetuned.parse.config_problem import ConfigError
+from moetuned.schema.config import Config, Profile
+
+
+@pytest.fixture
+def default(tmp_path):
+    """The path of a default config whose directory is there, with conf.d; as the installer leaves them."""
+    before = os.umask(0o022)
+    (tmp_path / "conf.d").mkdir()
+    yield tmp_path / "moetuned.yaml"
+    os.umask(before)
+
+
+def problems(*arguments, **keys):
+    with pytest.raises(ConfigError) as caught:
+        load_files(*arguments, **keys)
+    return [str(problem) for problem in caught.value.problems]
+
+
+def test_without_a_default_file_nothing_is_changed(tmp_path):
+    loaded = load_files(default_path=str(tmp_path / "none" / "moetuned.yaml"))
+    assert (loaded.config, loaded.files, loaded.warnings) == (Config(), (), ())
+
+
+def test_conf_d_overlays_the_default_file_in_the_order_of_names(default):
+    default.write_text("watch: {interval: 1s, discover: false}\n")
+    (default.parent / "conf.d" / "20-b.yaml").write_text("watch: {interval: 3s}\n")
+    (default.parent / "conf.d" / "10-a.yaml").write_text("watch: {interval: 2s}\n")
+    (default.parent / "conf.d" / ".hidden.yaml").write_text("nonsense")
+    (default.parent / "conf.d" / "README").write_text("nonsense")
+    loaded = load_files(default_path=str(default))
+    assert [os.path.basename(name) for name in loaded.files] == ["moetuned.yaml", "10-a.yaml", "20-b.yaml"]
+    assert (loaded.config.watch.interval, loaded.config.watch.discover) == ("3s", False)
+
+
+def test_conf_d_is_read_without_the_default_file_too(default):
+    (default.parent / "conf.d" / "a.yaml").write_text("tuning: {profile: moe-offload}\n")
+    assert load_files(default_path=str(default)).config.tuning.profile is Profile.MOE_OFFLOAD
+
+
+def test_a_name_that_surely_should_be_read_but_is_not_is_a_warning(default):
+    (default.parent / "conf.d" / "a.yml").write_text("")
+    (warning,) = load_files(default_path=str(default)).warnings
+    assert "rename it" in str(warning)
+
+
+def test_a_given_file_is_read_alone(default):
+    (default.parent / "conf.d" / "a.yaml").write_text("nonsense")
+    given = default.parent / "mine.yaml"
+    given.write_text("watch: {interval: 5s}\n")
+    loaded = load_files(str(given), default_path=str(default))
+    assert loaded.files == (str(given),)
+    assert loaded.config.watch.interval == "5s"
+
+
+def test_a_given_file_that_is_missing_is_an_error(tmp_path):
+    (problem,) = problems(str(tmp_path / "none.yaml"))
+    assert "there is no such file" in problem
+
+
+@pytest.mark.parametrize("kind", ["directory", "fifo", "dangling link"])
+def test_what_is_no_regular_file_is_refused_and_never_waited_for(default, kind):
+    if kind == "directory":
+        default.mkdir()
+    elif kind == "fifo":
+        os.mkfifo(default)
+    else:
+        default.symlink_to(default.parent / "gone")
+    (problem,) = problems(default_path=str(default))
+    assert "is no regular file" in problem or "there is no such file" in problem
+
+
+def test_bytes_that_are_no_text_and_files_without_end_are_refused(default):
+    default.write_bytes(b"a: 1\nb: \xff\n")
+    assert f"{default}:2: is not UTF-8 text" in problems(default_path=str(default))[0]
+    default.write_bytes(b"#" * ((1 << 20) + 1))
+    assert "larger than 1 MiB" in problems(default_path=str(default))[0]
+
+
+def test_problems_of_all_files_come_together(default):
+    default.write_text("watch: {interval: x}\n")
+    (default.parent / "conf.d" / "a.yaml").write_bytes(b"\xff")
+    (default.parent / "conf.d" / "b.yaml").write_text("bogus: 1\n")
+    found = problems(default_path=str(default))
+    assert len(found) == 3
+    assert {os.path.basename(problem.split(":")[0]) for problem in found} == {"moetuned.yaml", "a.yaml", "b.yaml"}
+
+
+def test_too_many_overlays_are_refused(default):
+    for number in range(65):
+        (default.parent / "conf.d" / f"{number}.yaml").write_text("")
+    assert "at most 64" in problems(default_path=str(default))[0]
+
+
+def _status(mode, uid=0, gid=0):
+    return os.stat_result((mode, 0, 0, 1, uid, gid, 0, 0, 0, 0))
+
+
+@pytest.mark.parametrize(
+    ("status", "cure"),
+    [
+        (_status(stat.S_IFREG | 0o644), None),
+        (_status(stat.S_IFREG | 0o664), None),
+        (_status(stat.S_IFREG | 0o664, gid=100), "chmod go-w"),
+        (_status(stat.S_IFREG | 0o646), "chmod go-w"),
+        (_status(stat.S_IFREG | 0o1646), "chmod go-w"),
+        (_status(stat.S_IFREG | 0o600, uid=1000), "chown root"),
+    ],
+)
+def test_root_trusts_only_what_nobody_else_may_write(monkeypatch, status, cure):
+    directories = {"/": _status(stat.S_IFDIR | 0o755), "/tmp": _status(stat.S_IFDIR | 0o1777)}
+    monkeypatch.setattr(config_files.os, "stat", lambda path: directories[path])
+    found = [str(problem) for problem in unsafe("/tmp/m.yaml", status)]
+    assert len(found) == (0 if cure is None else 1)
+    assert cure is None or (cure in found[0] and "/tmp/m.yaml" in found[0])
+
+
+@pytest.mark.parametrize("bad", [_status(stat.S_IFDIR | 0o777), _status(stat.S_IFDIR | 0o755, uid=7)])
+def test_a_directory_on_the_way_that_others_may_write_is_refused(monkeypatch, bad):
+    directories = {"/": _status(stat.S_IFDIR | 0o755), "/srv": bad, "/srv/m": _status(stat.S_IFDIR | 0o755)}
+    monkeypatch.setattr(config_files.os, "stat", lambda path: directories[path])
+    (problem,) = unsafe("/srv/m/m.yaml", _status(stat.S_IFREG | 0o644))
+    assert problem.file == "/srv"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: only root refuses files of others")
+def test_a_config_that_others_may_write_is_refused_for_real(default):
+    default.write_text("")
+    default.chmod(0o666)
+    (problem,) = problems(default_path=str(default))
+    assert f"chmod go-w {default}" in problem
+    default.chmod(0o644)
+    assert load_files(default_path=str(default)).files == (str(default),)

@@ -1,0 +1,87 @@
+import msgspec
+import pytest
+
+from moetuned.parse.config_backend_check import check_backends, flag_value
+from moetuned.schema.config import Config
+
+
+def found(*backends, **sections):
+    config = msgspec.convert({"backends": list(backends), **sections}, Config)
+    return [f"{problem.severity} {problem}" for problem in check_backends(config)]
+
+
+def supervised(*command, name="a", relief="observe", **keys):
+    process = {key: keys.pop(key) for key in ("cgroup", "directory", "log", "environment") if key in keys}
+    backend = {"name": name, "supervise": {"by": "process", "command": list(command), **process}, **keys}
+    return found(backend, relief={"mode": relief})
+
+
+ACT = {"relief": "act"}
+
+
+@pytest.mark.parametrize(
+    ("command", "keys", "expected"),
+    [
+        (["s", "-m", "{model}"], {}, "error backends[0].supervise.command: '{model}': is used, but backends[0].model is"),
+        (["s", "{contxt}"], {}, "'{contxt}': is no placeholder; did you mean {context}?"),
+        (["s", "${HOME}/x"], {}, "no shell reads the command"),
+        (["s", "{prompt_cache_mib}"], {}, "backends[0].prompt_cache_mib is not set; write e.g. 2048"),
+        (["s"], {"prompt_cache_mib": 5}, "warning backends[0].prompt_cache_mib: 5: has no effect"),
+        (["s"], {"model": "/m"}, "warning backends[0].supervise.command: does not use {model}"),
+        (["s"], {"model": "m"}, "error backends[0].model: 'm': must be an absolute path"),
+        (["s", "-c", "4096"], ACT, "error backends[0].supervise.command: has no {context}, but relief.mode is act"),
+        (["s", "-c", "4096"], ACT, "write {context} in place of 4096, or set context.minimum"),
+        (["s"], ACT, 'add -c and "{context}"'),
+        (["s", "{prompt_cache_mib}"], {"prompt_cache_mib": 5, **ACT}, "relief can only shrink the prompt cache"),
+        (["s"], {"context": {"preferred": 4096}}, "warning backends[0].supervise.command: has no {context}"),
+        ([" "], {}, "error backends[0].supervise.command[0]: ' ': must name a program"),
+        (["s -m x"], {}, "error backends[0].supervise.command[0]: 's -m x': holds more than the program"),
+        (["./s"], {}, "must be a plain name or an absolute path"),
+        (["s", "-c 4096"], {}, "warning backends[0].supervise.command[1]: '-c 4096': is one argument with a blank"),
+        (["s"], {"cgroup": "/sys/fs/cgroup"}, "error backends[0].supervise.cgroup"),
+        (["s"], {"cgroup": "/tmp/x"}, "must be a directory below /sys/fs/cgroup"),
+        (["s"], {"cgroup": "/sys/fs/cgroup/a/../../../../etc"}, "must not hold . or .."),
+        (["s"], {"cgroup": "/sys/fs/cgroupx/a"}, "must be a directory below"),
+        (["s"], {"directory": "models"}, "error backends[0].supervise.directory: 'models': must be an absolute"),
+        (["s"], {"log": "x.log"}, "error backends[0].supervise.log: 'x.log': must be an absolute path"),
+        (["s"], {"environment": {"A=B": "1"}}, "is no name of an environment variable"),
+        (["s", "--port", "81"], {"url": "http://localhost:80"}, "'--port 81': is not the port of backends[0].url"),
+        (["s", "--port=81"], {"url": "http://localhost"}, "is not the port of backends[0].url"),
+        (["s"], {"context": {"preferred": 256, "minimum": 512}}, "error backends[0].context.minimum: 512: must not be"),
+        (["s"], {"url": "http://localhost:70000"}, "its port must be between 1 and 65535"),
+    ],
+)  # fmt: skip
+def test_each_check(command, keys, expected):
+    problems = supervised(*command, **keys)
+    assert any(expected in problem for problem in problems), problems
+
+
+@pytest.mark.parametrize(
+    ("command", "keys"),
+    [
+        (["s", "-m", "{model}", "-c", "{context}"], {"model": "/m.gguf", **ACT}),
+        (["s", "-m", "/m.gguf", "-c", "4096"], {"model": "/m.gguf"}),
+        (["s", "--chat-template-kwargs", '{"enable_thinking": false}'], {}),
+        (["s", "--chat-template", "{{ bos_token }}{{x}}"], {}),
+        (["s"], {"context": {"preferred": 4096, "minimum": 4096}, **ACT}),
+        (["s", "--cache-ram", "{prompt_cache_mib}"], {"prompt_cache_mib": 0}),
+        (["s", "--port", "8080"], {"url": "http://[::1]:8080/"}),
+        (["/opt/my programs/s", "--prompt", "a b"], {"cgroup": "/sys/fs/cgroup/memory/llm"}),
+    ],
+)
+def test_what_is_right_passes(command, keys):
+    assert supervised(*command, **keys) == []
+
+
+def test_names_and_ports_must_differ():
+    backends = [{"name": "a", "url": "http://localhost:1"}, {"name": "a", "url": "http://127.0.0.1:1"}, {"name": "b"}]
+    assert found(*backends) == [
+        "error backends[1].name: 'a': is the name of backends[0] too; names must differ",
+        "error backends[1].url: 'http://127.0.0.1:1': has the port of backends[0] too; every backend needs its own",
+    ]
+
+
+def test_flag_value_takes_the_last_one():
+    assert flag_value(["s", "--port", "1", "--port=2"], ("--port",)) == "2"
+    assert flag_value(["s", "--port"], ("--port",)) is None
+    assert flag_value(["s", "-c=3"], ("-c",)) is None

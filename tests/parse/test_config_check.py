@@ -1,0 +1,86 @@
+import msgspec
+import pytest
+
+from moetuned.parse.config_check import check
+from moetuned.schema.config import Config
+
+KNOWN = {"vm.dirty_ratio", "vm.vfs_cache_pressure"}
+BACKEND = {"name": "a", "supervise": {"by": "process", "command": ["server", "-c", "{context}"]}}
+
+
+def found(known=KNOWN, **sections):
+    config = msgspec.convert(sections, Config)
+    return [f"{problem.severity} {problem}" for problem in check(config, known)]
+
+
+def test_the_default_config_has_no_problem():
+    assert check(Config(), KNOWN) == ()
+    assert check(Config()) == ()
+
+
+@pytest.mark.parametrize(
+    ("sections", "expected"),
+    [
+        ({"watch": {"interval": "100ms"}}, "error watch.interval: '100ms': must be between 200 ms and 1 min"),
+        ({"watch": {"interval": 61}}, "error watch.interval: 61: must be between"),
+        ({"watch": {"interval": "soon"}}, "error watch.interval: 'soon' is no duration; write e.g. 500ms"),
+        ({"watch": {"residency_every": "0.5s"}}, "error watch.residency_every: '0.5s': must be between 1.0 s and"),
+        ({"warm": {"budget": "much"}}, "error warm.budget: 'much' is no size"),
+        ({"warm": {"budget": "5e9"}}, "or auto"),
+        ({"warm": {"rate": 0}}, "error warm.rate: 0: must be at least 1MiB a second"),
+        ({"warm": {"rate": "fast"}}, "error warm.rate: 'fast' is no size"),
+        ({"limits": {"near": "3%", "critical": "8%"}}, "error limits.near: '3%': must be more headroom than"),
+        ({"limits": {"near": "8%", "critical": "8%"}}, "error limits.near"),
+        ({"limits": {"near": "1GiB", "critical": "1024MiB"}}, "error limits.near"),
+        ({"limits": {"near": "120%"}}, "error limits.near: '120%' must be more than 0% and less than 100%"),
+        ({"limits": {"critical": "few"}}, "error limits.critical: 'few' is no size"),
+        ({"relief": {"cool_down": "1s"}}, "error relief.cool_down: '1s': must be between 10 s and 1 d"),
+        ({"relief": {"mode": "act", "at_most": "0/h"}, "backends": [BACKEND]}, "error relief.at_most: '0/h': forbids"),
+        ({"relief": {"mode": "act"}}, "warning relief.mode: 'act': there is no backend that moetuned may restart"),
+        ({"tuning": {"profile": "moe-offload", "sysctl": {"vm.dirty_ratoi": 5}}}, "did you mean vm.dirty_ratio?"),
+        ({"tuning": {"profile": "moe-offload", "sysctl": {"kernel.x": 5}}}, "it knows vm.dirty_ratio or vm.vfs_cache"),
+        ({"tuning": {"profile": "moe-offload", "sysctl": {"../../etc/passwd": 5}}}, "is no sysctl name"),
+        ({"tuning": {"profile": "moe-offload", "sysctl": {"vm.dirty_ratio": "1\n2"}}}, "must be one line of letters"),
+        ({"tuning": {"sysctl": {"vm.dirty_ratio": 5}}}, "warning tuning.sysctl: has no effect: profile is observe"),
+        ({"tuning": {"thp": "never"}}, "warning tuning.thp: has no effect"),
+        ({"alerts": [{"kind": "exec", "directory": "hooks"}]}, "error alerts[0].directory: 'hooks': must be an absolute"),
+        ({"alerts": [{"kind": "exec", "timeout": "1h"}]}, "error alerts[0].timeout: '1h': must be between 100 ms and"),
+        ({"alerts": [{"kind": "exec", "on": ["thrash_end"] * 2}]}, "warning alerts[0].on: 'thrash_end': is named twice"),
+        ({"alerts": [{"kind": "exec"}, {"kind": "exec"}]}, "error alerts[1].directory"),
+        ({"api": {"listen": "0.0.0.0:9843"}}, "error api.listen: '0.0.0.0:9843' is no loopback address"),
+        ({"api": {"listen": "127.0.0.1:8080"}, "backends": [{"name": "a", "url": "http://localhost:8080"}]},
+         "error api.listen: '127.0.0.1:8080': has the port of backends[0].url"),
+        ({"api": {"socket": "api.sock"}}, "error api.socket: 'api.sock': must be an absolute path"),
+        ({"api": {"group": "all users"}}, "error api.group: 'all users': is no group name"),
+    ],
+)  # fmt: skip
+def test_each_check(sections, expected):
+    assert any(expected in problem for problem in found(**sections)), found(**sections)
+    assert len(found(**sections)) == 1
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"watch": {"interval": "200ms", "residency_every": "1s"}},
+        {"warm": {"budget": "16GiB", "rate": "500MiB"}},
+        {"limits": {"near": "8%", "critical": "512MiB"}},
+        {"limits": {"near": 2048, "critical": 1024}},
+        {"api": {"listen": False}},
+        {"api": {"listen": "[::1]:0"}},
+        {"relief": {"mode": "act"}, "backends": [BACKEND]},
+        {"tuning": {"profile": "moe-offload", "sysctl": {"vm.dirty_ratio": 5}, "thp": "madvise"}},
+        {"alerts": [{"kind": "exec", "on": ["thrash_begin"]}, {"kind": "exec", "directory": "/srv/hooks"}]},
+    ],
+)
+def test_what_is_right_passes(sections):
+    assert found(**sections) == []
+
+
+def test_sysctls_are_not_judged_without_a_list_of_known_ones():
+    assert found(known=None, tuning={"profile": "moe-offload", "sysctl": {"kernel.x": 1}}) == []
+
+
+def test_all_problems_are_reported_at_once():
+    sections = {"watch": {"interval": 0}, "limits": {"near": "1%"}, "api": {"listen": "x"}, "relief": {"cool_down": 0}}
+    assert len(found(**sections)) == 4

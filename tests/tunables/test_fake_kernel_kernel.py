@@ -1,0 +1,88 @@
+"""The fake kernel against the real one: the same writes, the same answers."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Iterator
+
+import pytest
+from fakes.fake_kernel import FakeKernel, usual_kernel
+
+from moetuned import tunables
+from moetuned.host.fs import HostFS, RealFS
+from moetuned.host.tunable_files import read_tunable, write_tunable
+
+pytestmark = pytest.mark.kernel
+
+VM = "/proc/sys/vm/"
+THP = "/sys/kernel/mm/transparent_hugepage/enabled"
+START = [
+    (VM + "overcommit_memory", "0"),
+    (VM + "dirty_ratio", "20"),
+    (VM + "dirty_background_ratio", "10"),
+    (VM + "vfs_cache_pressure", "100"),
+    (THP, "madvise"),
+]
+STORIES = [
+    [
+        (VM + "dirty_ratio", "10"),
+        (VM + "dirty_bytes", "1048576"),
+        (VM + "dirty_ratio", "0"),
+        (VM + "dirty_ratio", "10"),
+    ],
+    [(VM + "dirty_bytes", "8191"), (VM + "dirty_bytes", "8192"), (VM + "dirty_bytes", "0")],
+    [(VM + "dirty_background_bytes", "1"), (VM + "dirty_background_ratio", "0"), (VM + "dirty_background_bytes", "0")],
+    [(VM + "dirty_ratio", "101"), (VM + "dirty_ratio", "-1"), (VM + "dirty_ratio", " 7 \n"), (VM + "dirty_ratio", "x")],
+    [(VM + "dirty_ratio", "7 8"), (VM + "dirty_ratio", "0x9"), (VM + "dirty_ratio", "9x"), (VM + "dirty_ratio", "")],
+    [(VM + "overcommit_memory", "3"), (VM + "overcommit_memory", "1")],
+    [(VM + "vfs_cache_pressure", "-1"), (VM + "vfs_cache_pressure", "2147483648"), (VM + "vfs_cache_pressure", "1")],
+    [
+        (THP, "never"),
+        (THP, "sometimes"),
+        (THP, "[always]"),
+        (THP, "always\n"),
+        (THP, "Never"),
+        (THP, " never"),
+        (THP, ""),
+    ],
+    [(VM + "no_such_setting", "1")],
+]
+
+
+@pytest.fixture
+def real() -> Iterator[RealFS]:
+    if os.geteuid() != 0:
+        pytest.skip("needs root: it writes kernel settings")
+    fs = RealFS()
+    with open(VM + "vfs_cache_pressure") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two runs of the tests take turns
+        places = [tunables.load(name).spec.place for name in tunables.module_names()]
+        cells = [(place, read_tunable(fs, place)) for place in places]
+        if any(reading.cell is None or reading.read_only for _, reading in cells):
+            pytest.skip("kernel settings are read-only here (a container)")
+        try:
+            yield fs
+        finally:
+            for place, reading in cells:
+                if reading.cell is not None and read_tunable(fs, place).cell != reading.cell:
+                    write_tunable(fs, place, reading.cell)
+
+
+def answers(fs: HostFS, story: list[tuple[str, str]]) -> list[object]:
+    found: list[object] = []
+    for path, text in story:
+        try:
+            fs.write_text(path, text)
+            found.append("written")
+        except OSError as error:
+            found.append(errno.errorcode[error.errno or 0])
+        found.append({other: fs.read_text(other) for other in FakeKernel.settings(usual_kernel())})
+    return found
+
+
+@pytest.mark.parametrize("story", STORIES, ids=range(len(STORIES)))
+def test_both_answer_the_same(real: RealFS, story: list[tuple[str, str]]) -> None:
+    fake = usual_kernel()
+    assert answers(fake, [*START, *story]) == answers(real, [*START, *story])

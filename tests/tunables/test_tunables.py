@@ -1,0 +1,102 @@
+"""What every tunable must have, and how they are found."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from fakes.fake_kernel import usual_kernel
+
+from moetuned import tunables
+from moetuned.decide.tuning_plan import choose
+from moetuned.schema.config import Profile, Tuning
+from moetuned.schema.tunable import Codec, StepKind
+
+NAMES = tunables.module_names()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_tunable_has_a_manual_entry_and_a_sound_spec(name: str) -> None:
+    tunable = tunables.load(name)
+    spec, manual = tunable.spec, tunable.manual
+    assert all([manual.summary, manual.why, manual.source, manual.not_when]), (
+        "docstring: sentence, Why:, Source:, Not when:"
+    )
+    assert spec.name.replace(".", "_").replace("-", "_") == name
+    assert spec.config_key.startswith("tuning.")
+    assert spec.place.path.startswith(("/proc/sys/", "/sys/"))
+    assert (spec.twin is None) == (spec.place.twin_path is None)
+    assert bool(spec.choices) == (spec.place.codec is Codec.CHOICE)
+    known = {profile.value for profile in Profile}
+    assert set(spec.wanted) <= known - {"observe"}
+    for profile in spec.wanted:
+        value = spec.wanted[profile]
+        overlay = {"thp": value} if spec.config_key == "tuning.thp" else {"sysctl": {spec.name: value}}
+        assert choose(Tuning(profile=Profile(profile), **overlay), [spec])[1] == (), "the kernel takes what it wants"  # type: ignore[arg-type]
+    assert spec.place.path in usual_kernel().files, "the fake kernel knows it"
+
+
+def test_the_first_set() -> None:
+    wanted, problems = choose(
+        Tuning(profile=Profile.MOE_OFFLOAD),
+        [tunable.spec for tunable in tunables.for_tuning(Tuning(profile=Profile.MOE_OFFLOAD))],
+    )
+    assert problems == ()
+    assert {item.spec.name: item.cell.value for item in wanted} == {
+        "transparent_hugepage": "never",
+        "vm.dirty_background_ratio": "5",
+        "vm.dirty_ratio": "10",
+        "vm.overcommit_memory": "1",
+        "vm.vfs_cache_pressure": "50",
+    }
+
+
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        ("vm.dirty_ratio", "vm.dirty_ratio"),
+        ("vm_dirty_ratio", "vm.dirty_ratio"),
+        ("vm.dirty_bytes", "vm.dirty_ratio"),
+        ("tuning.sysctl.vm.dirty_bytes", "vm.dirty_ratio"),
+        ("tuning.sysctl.vm.dirty_ratio", "vm.dirty_ratio"),
+        ("thp", "transparent_hugepage"),
+        ("transparent_hugepage", "transparent_hugepage"),
+    ],
+)
+def test_found_by_every_name_people_use(key: str, name: str) -> None:
+    found = tunables.find(key)
+    assert found is not None
+    assert found.spec.name == name
+
+
+@pytest.mark.parametrize("key", ["", "vm.swappiness_", "os", "..fs", "__init__"])
+def test_nothing_else_is_found_or_imported(key: str) -> None:
+    assert tunables.find(key) is None
+
+
+def test_observe_imports_no_tunable_and_an_overlay_only_its_own() -> None:
+    program = (
+        "import sys\nfrom moetuned import tunables\nfrom moetuned.schema.config import Tuning\n"
+        "def loaded(): return sorted(n for n in sys.modules if n.startswith('moetuned.tunables.'))\n"
+        "tunables.for_tuning(Tuning()); assert loaded() == [], loaded()\n"
+        "tunables.for_tuning(Tuning(sysctl={'vm.dirty_ratio': 10})); assert loaded() == ['moetuned.tunables.vm_dirty_ratio'], loaded()\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_observe_changes_nothing_and_says_so() -> None:
+    steps, problems = tunables.plan_tuning(usual_kernel(), Tuning(thp="never", sysctl={"vm.dirty_bytes": 65536}))
+    assert problems == ()
+    assert {step.kind for step in steps} == {StepKind.SKIPPED}
+    assert all("observe changes nothing" in step.reason for step in steps)
+
+
+def test_known_sysctls_hold_both_of_a_pair_and_no_thp() -> None:
+    assert {"vm.dirty_ratio", "vm.dirty_bytes"} <= tunables.known_sysctls()
+    assert all(name.startswith("vm.") for name in tunables.known_sysctls())
+
+
+def test_a_docstring_without_paragraphs_has_only_a_summary() -> None:
+    manual = tunables.parse_manual("One.\n\nWhy: because\n  of it.\n\nAnother.")
+    assert (manual.summary, manual.why, manual.source) == ("One.", "because of it.", "")

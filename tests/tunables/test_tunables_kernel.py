@@ -1,0 +1,182 @@
+"""The real kernel: apply, verify, drift, rollback, and a process killed in the middle. All of it is restored, whatever happens."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from moetuned import tunables
+from moetuned.host.fs import RealFS
+from moetuned.host.tunable_files import read_tunable, write_tunable
+from moetuned.state.undo_journal import open_journal, read_boot_id
+
+pytestmark = pytest.mark.kernel
+
+VM = Path("/proc/sys/vm")
+THP = Path("/sys/kernel/mm/transparent_hugepage")
+
+DYING_CHILD = """
+import os, signal, sys
+from moetuned import tunables
+from moetuned.host.fs import RealFS
+from moetuned.schema.config import Profile, Tuning
+from moetuned.state import tuning
+from moetuned.state.undo_journal import open_journal, read_boot_id
+
+path, work, at, when = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
+
+class DyingFS(RealFS):
+    left = at
+    def write_text(self, path, text):
+        self.left -= 1
+        if self.left == 0 and when == "before":
+            os.kill(os.getpid(), signal.SIGKILL)
+        super().write_text(path, text)
+        if self.left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+fs = DyingFS()
+with open_journal(path, read_boot_id(fs)) as journal:
+    if work == "apply":
+        tuning.apply(fs, journal, tunables.plan_tuning(fs, Tuning(profile=Profile.MOE_OFFLOAD))[0])
+    else:
+        tuning.rollback(fs, journal)
+"""
+
+
+def all_settings() -> dict[str, str]:
+    """Every setting of sysctl -a vm.* and of THP."""
+    found = {}
+    for path in sorted([*VM.iterdir(), *THP.rglob("*")]):
+        mode = path.stat().st_mode
+        if path.is_file() and mode & 0o400 and mode & 0o200:  # counters are read-only
+            found[str(path)] = path.read_text()
+    return found
+
+
+@pytest.fixture
+def machine() -> Iterator[dict[str, str]]:
+    """What every setting is before; put back after the test, also when it fails."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root: it writes kernel settings")
+    fs = RealFS()
+    with open(VM / "vfs_cache_pressure") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two runs of the tests take turns
+        readings = [
+            (spec.place, read_tunable(fs, spec.place))
+            for spec in (tunables.load(name).spec for name in tunables.module_names())
+        ]
+        places = [(place, reading.cell) for place, reading in readings if reading.cell is not None]
+        if any(reading.read_only for _, reading in readings) or not places:
+            pytest.skip("kernel settings are read-only here (a container)")
+        try:
+            yield all_settings()
+        finally:
+            for place, cell in places:
+                if read_tunable(fs, place).cell != cell:
+                    write_tunable(fs, place, cell)
+
+
+@pytest.fixture
+def journal_path(tmp_path: Path) -> str:
+    return str(tmp_path / "state" / "undo.jsonl")
+
+
+def moetunectl(*arguments: str, journal: str, code: int = 0) -> dict[str, dict[str, str]]:
+    done = subprocess.run(
+        [_program(), *arguments, "--json", "--journal", journal],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return {view["name"]: view for view in json.loads(done.stdout)["tuning"]}
+
+
+def _program() -> str:
+    return os.path.join(os.path.dirname(sys.executable), "moetunectl")
+
+
+def test_apply_verify_drift_rollback(machine: dict[str, str], journal_path: str, tmp_path: Path) -> None:
+    config = tmp_path / "moetuned.yaml"
+    config.write_text("tuning: {profile: moe-offload}\n")
+    os.chmod(config, 0o600)
+    ours = ["--config", str(config)]
+    # Something to change wherever the machine stands: these are no values of the profile.
+    (VM / "vfs_cache_pressure").write_text("90")
+    (VM / "dirty_background_bytes").write_text("67108864")
+    before = all_settings()
+
+    applied = moetunectl("tune", "apply", *ours, journal=journal_path)
+    assert {view["state"] for view in applied.values()} <= {"applied", "already"}
+    assert (VM / "vfs_cache_pressure").read_text() == "50\n"
+    assert (VM / "dirty_background_bytes").read_text() == "0\n"
+    assert "[never]" in (THP / "enabled").read_text()
+    assert applied["vm.dirty_background_ratio"]["original"] == "dirty_background_bytes=67108864"
+    moetunectl("tune", "verify", *ours, journal=journal_path)
+
+    again = moetunectl("tune", "apply", *ours, journal=journal_path)
+    assert again["vm.vfs_cache_pressure"]["original"] == "90", "never our own value"
+
+    (VM / "vfs_cache_pressure").write_text("77")
+    drifted = moetunectl("tune", "verify", *ours, journal=journal_path, code=1)
+    assert drifted["vm.vfs_cache_pressure"]["state"] == "drifted"
+
+    restored = moetunectl("tune", "rollback", journal=journal_path)
+    assert restored["vm.vfs_cache_pressure"]["state"] == "drifted"
+    after = all_settings()
+    assert after.pop(str(VM / "vfs_cache_pressure")) == "77\n"
+    before.pop(str(VM / "vfs_cache_pressure"))
+    assert after == before
+    assert not os.path.exists(journal_path)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("work", ["apply", "rollback"])
+def test_sigkill_at_every_write(machine: dict[str, str], journal_path: str, work: str, when: str) -> None:
+    (VM / "vfs_cache_pressure").write_text("90")
+    (VM / "dirty_bytes").write_text("67108864")
+    before = all_settings()
+    kills = 0
+    for at in range(1, 20):
+        if work == "rollback":
+            subprocess.run(
+                [sys.executable, "-c", DYING_CHILD, journal_path, "apply", "0", when], check=True, timeout=60
+            )
+        child = subprocess.run(
+            [sys.executable, "-c", DYING_CHILD, journal_path, work, str(at), when], check=False, timeout=60
+        )
+        if child.returncode == 0:
+            moetunectl("tune", "rollback", journal=journal_path)
+            break
+        assert child.returncode == -signal.SIGKILL
+        kills += 1
+        moetunectl("tune", "rollback", journal=journal_path)
+        assert all_settings() == before, f"killed at write {at}"
+        assert not os.path.exists(journal_path)
+    assert kills >= 2
+    assert all_settings() == before
+
+
+def test_a_running_daemon_is_not_fought(machine: dict[str, str], journal_path: str) -> None:
+    with open_journal(journal_path, read_boot_id(RealFS())):
+        for arguments in (["apply", "--profile", "moe-offload"], ["rollback"]):
+            done = subprocess.run(
+                [_program(), "tune", *arguments, "--journal", journal_path],
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=False,
+            )
+            assert done.returncode == 4
+            assert "another moetuned process" in done.stderr
+    assert all_settings() == machine
