@@ -41,9 +41,11 @@ if [ -z "$dest" ]; then
     fi
     "$ctl" tune rollback ||
         fail "settings could not be rolled back (see above); nothing was removed, $state still has the originals"
-    if [ -s "$state/undo.jsonl" ]; then
-        fail "$state/undo.jsonl still has settings to roll back; see: moetunectl tune verify. Nothing was removed"
-    fi
+    for journal in "$state/undo.jsonl" "$state/undo.jsonl.damaged"; do
+        if [ -s "$journal" ]; then
+            fail "$journal still has settings that could not be rolled back or read; see what it says, set them by hand, remove it and run this again. Nothing was removed"
+        fi
+    done
 fi
 
 work=$(mktemp -d)
@@ -83,4 +85,7 @@ if [ -z "$dest" ] && [ -d /run/systemd/system ]; then
     systemctl daemon-reload
     systemctl reset-failed moetuned.service 2>/dev/null || true
 fi
+for log in "$dest"/var/log/moetuned*.log; do
+    if [ -e "$log" ]; then say "kept $log: it is yours to read or remove"; fi
+done
 say "removed"

@@ -6,7 +6,7 @@ import msgspec
 
 from moetuned.decide.detector_settings import DetectorSettings
 from moetuned.decide.facts import BackendFacts
-from moetuned.decide.paging_evidence import Cost, Doing, Evidence, weigh
+from moetuned.decide.paging_evidence import Best, Cost, Doing, Evidence, bytes_a_token, weigh
 from moetuned.schema.event import EventName
 from moetuned.schema.sample import BackendSample
 from moetuned.schema.signals import Signals
@@ -14,11 +14,12 @@ from moetuned.schema.units import format_bytes, format_duration, format_rate, fo
 from moetuned.schema.verdict import Paging, Phase, Reason
 
 MAX_STEP_SECONDS = 5.0
+MAX_BESTS = 32
 _WORKING = frozenset({Phase.PREFILL, Phase.DECODE, Phase.UNKNOWN})
 
 
 class PagingAxis(msgspec.Struct, frozen=True):
-    """What is remembered. `*_seconds`: how long the evidence has lasted; `best`: warm tokens/s by busy slots."""
+    """What is remembered. `*_seconds`: how long the evidence has lasted; `best`: by busy slots."""
 
     paging: Paging = Paging.UNKNOWN
     since: float | None = None
@@ -35,7 +36,7 @@ class PagingAxis(msgspec.Struct, frozen=True):
     idle_resident_bytes: int | None = None
     resident_bytes: int | None = None
     last_tokens_per_second: float | None = None
-    best: tuple[tuple[int, float], ...] = ()
+    best: tuple[Best, ...] = ()
 
 
 class PagingStep(msgspec.Struct, frozen=True):
@@ -167,8 +168,8 @@ def _working(
     dt = min(signals.dt_seconds or 0.0, MAX_STEP_SECONDS)
     thrashing = axis.paging is Paging.THRASHING
     busy = round(signals.get("busy_slots") or 0.0)
-    best = dict(axis.best).get(busy)
-    evidence = weigh(signals, phase, facts, settings, best_tokens_per_second=best, paging=axis.paging)
+    best = next((one for one in axis.best if one.busy_slots == busy), None)
+    evidence = weigh(signals, phase, facts, settings, best=best, paging=axis.paging)
     if evidence.doing is Doing.UNKNOWN:
         return PagingStep(
             axis, (_reason("process_read_bytes_per_second", None, None, None, "whose reads these are is unknown"),)
@@ -208,11 +209,15 @@ def _count(axis: PagingAxis, evidence: Evidence, phase: Phase, dt: float) -> Pag
 
 def _learn(axis: PagingAxis, signals: Signals, evidence: Evidence, busy: int) -> PagingAxis:
     """Remember the best speed by busy slots; only one that lasted two ticks and cost nothing too much counts."""
-    speed, last = signals.get("tokens_per_second"), axis.last_tokens_per_second
-    best = dict(axis.best)
-    if speed is not None and last is not None and busy and not evidence.costs:
-        best[busy] = max(best.get(busy, 0.0), min(speed, last))
-    return msgspec.structs.replace(axis, last_tokens_per_second=speed, best=tuple(sorted(best.items()))[:64])
+    speed, last, token = signals.get("tokens_per_second"), axis.last_tokens_per_second, bytes_a_token(signals)
+    best = axis.best
+    if speed is not None and last is not None and token is not None and busy and not evidence.costs:
+        lasting = min(speed, last)
+        others = tuple(one for one in best if one.busy_slots != busy)
+        known = next((one for one in best if one.busy_slots == busy), None)
+        if known is None or lasting > known.tokens_per_second:
+            best = (*others, Best(busy, lasting, token))[-MAX_BESTS:]
+    return msgspec.structs.replace(axis, last_tokens_per_second=speed, best=best)
 
 
 def _cause(axis: PagingAxis, evidence: Evidence, settings: DetectorSettings) -> Cost | None:
@@ -277,7 +282,7 @@ def _calm(axis: PagingAxis, signals: Signals, evidence: Evidence, settings: Dete
             paging = Paging.STEADY
     elif evidence.doing is Doing.FILLING:
         paging = Paging.WARMING
-    elif axis.churn_seconds >= settings.streaming_hold_seconds:
+    elif axis.churn_seconds >= settings.streaming_hold_seconds and not evidence.costs:
         paging = Paging.STREAMING
     elif paging is not Paging.STREAMING:
         paging = Paging.WARMING

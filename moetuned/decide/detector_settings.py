@@ -39,7 +39,12 @@ class DetectorSettings(msgspec.Struct, frozen=True):
     Measured with read-ahead that fits: 0.7 (590 kB slices) to 1.3 (295 kB slices); with 8 MiB of read-ahead 7 to 13.
     """
     costly_amplification: float = 4.0
-    """Bytes a token against its missing experts. Measured: 1.1 to 2.7 with read-ahead that fits, 10 to 25 with 8 MiB."""
+    """Bytes a token against its missing experts. Measured: 0.5 to 3.7 with read-ahead that fits, 4 to 25 with 8 MiB."""
+    amplified_active_ratio: float = 1.0
+    """It counts only from this share of all active experts on: where little is missing, a little too much is no trouble."""
+    wide_amplification: float = 2.5
+    wide_active_ratio: float = 0.5
+    """The same where a major fault reads more than `excess_window_ratio` slices and `excess_window_bytes`."""
     costly_other_resident_ratio: float = 0.9
     squeezed_ratio: float = 0.10
     """Cache lost, as a share of the model; what remains is re-read."""
@@ -47,9 +52,12 @@ class DetectorSettings(msgspec.Struct, frozen=True):
     """The same while it still shrinks by `squeezing_ratio_per_second` (of the model), unless it streamed before."""
     squeezing_ratio_per_second: float = 0.002
     slow_ratio: float = 0.25
-    """Tokens/s against this backend's own warm best."""
-    excess_window_ratio: float = 4.0
-    """Bytes a major fault against an expert's slice, where tokens are not known."""
+    """Tokens/s against this backend's own warm best; counts only where a token also costs more to read than it did then:"""
+    dearer_ratio: float = 3.0
+    dearer_active_ratio: float = 0.1
+    """at least this many times as much, and at least this share of its active experts."""
+    excess_window_ratio: float = 2.5
+    excess_window_bytes: int = 2 << 20
     release_factor: float = 0.8
     """A thrash ends only below this share of the limit that began it (or above 1/0.8 of a lower limit)."""
 

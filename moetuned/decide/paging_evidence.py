@@ -13,6 +13,7 @@ import msgspec
 
 from moetuned.decide.detector_settings import DetectorSettings
 from moetuned.decide.facts import BackendFacts
+from moetuned.schema.model import ModelLayout
 from moetuned.schema.signals import Signals
 from moetuned.schema.units import format_bytes, format_ratio
 from moetuned.schema.verdict import Paging, Phase
@@ -38,6 +39,14 @@ class Cost(msgspec.Struct, frozen=True):
     blind: bool = False
 
 
+class Best(msgspec.Struct, frozen=True):
+    """The fastest that was seen while so many slots were busy, and what a token cost to read then."""
+
+    busy_slots: int
+    tokens_per_second: float
+    bytes_per_token: float
+
+
 class Evidence(msgspec.Struct, frozen=True):
     """One tick. `costs` is empty unless it churns."""
 
@@ -51,7 +60,7 @@ def weigh(
     facts: BackendFacts,
     settings: DetectorSettings,
     *,
-    best_tokens_per_second: float | None,
+    best: Best | None,
     paging: Paging,
 ) -> Evidence:
     """Evidence of this tick. While it thrashes, limits are eased by `release_factor`, so that a thrash does not flicker."""
@@ -62,7 +71,7 @@ def weigh(
     found = (
         *_squeeze(signals, facts, settings, ease, streaming=paging is Paging.STREAMING),
         *_token_cost(signals, phase, facts, settings, ease),
-        *_slow(signals, phase, settings, best_tokens_per_second, ease),
+        *_slow(signals, phase, facts, settings, best, ease),
         *_blind(signals, phase, facts, settings, ease),
     )
     return Evidence(doing, found)
@@ -115,10 +124,7 @@ def _token_cost(
             f"({format_bytes(layout.active_expert_bytes)}; limit {format_bytes(limit)})"
         )
         costs.append(Cost("bytes_per_token", token, limit, text))
-    amplification, limit = signals.get("read_amplification"), settings.costly_amplification * ease
-    if amplification is not None and amplification > limit:
-        text = f"{amplification:.1f} times the bytes of the missing experts are read (limit {limit:.1f})"
-        costs.append(Cost("read_amplification", amplification, limit, text, weak=True))
+    costs.extend(_amplified(signals, layout, settings, ease))
     other, limit = signals.get("other_resident_ratio"), settings.costly_other_resident_ratio
     if other is not None and other < limit:
         text = f"only {format_ratio(other)} of what every token needs is resident (limit {format_ratio(limit)})"
@@ -126,17 +132,59 @@ def _token_cost(
     return tuple(costs)
 
 
+def _amplified(signals: Signals, layout: ModelLayout, settings: DetectorSettings, ease: float) -> tuple[Cost, ...]:
+    """Misses that fetch too much. A smaller excess is a sure sign where the windows read are larger than what was missing."""
+    amplification, window = signals.get("read_amplification"), signals.get("bytes_per_major_fault")
+    token = signals.get("bytes_per_token")
+    if amplification is None or token is None:
+        return ()
+    wide = window is not None and window >= ease * _excess_window_bytes(layout, settings)
+    limit = ease * (settings.wide_amplification if wide else settings.costly_amplification)
+    share = settings.wide_active_ratio if wide else settings.amplified_active_ratio
+    if amplification <= limit or token <= ease * share * layout.active_expert_bytes:
+        return ()
+    text = f"{amplification:.1f} times the bytes of the missing experts are read (limit {limit:.1f})"
+    if wide:
+        text += f", {format_bytes(window)} a major fault for slices of {format_bytes(layout.expert_slice_bytes)}"
+    return (Cost("read_amplification", amplification, limit, text, weak=not wide),)
+
+
+def _excess_window_bytes(layout: ModelLayout, settings: DetectorSettings) -> float:
+    return max(settings.excess_window_ratio * layout.expert_slice_bytes, settings.excess_window_bytes)
+
+
 def _slow(
-    signals: Signals, phase: Phase, settings: DetectorSettings, best: float | None, ease: float
+    signals: Signals,
+    phase: Phase,
+    facts: BackendFacts,
+    settings: DetectorSettings,
+    best: Best | None,
+    ease: float,
 ) -> tuple[Cost, ...]:
-    speed = signals.get("tokens_per_second")
-    if speed is None or best is None or phase is not Phase.DECODE:
+    """Far below its own warm best, and because of what it reads: a busy processor or disk makes it slow at the same cost."""
+    speed, token = signals.get("tokens_per_second"), bytes_a_token(signals)
+    if speed is None or token is None or best is None or phase is not Phase.DECODE:
         return ()
-    limit = settings.slow_ratio / ease * best
-    if speed >= limit:
+    limit = settings.slow_ratio / ease * best.tokens_per_second
+    dearer = settings.dearer_ratio * ease * best.bytes_per_token
+    if facts.layout is not None:
+        dearer = max(dearer, settings.dearer_active_ratio * facts.layout.active_expert_bytes)
+    if speed >= limit or token <= dearer:
         return ()
-    text = f"{speed:.1f} tokens/s, its own warm best is {best:.1f} (limit {limit:.1f})"
+    text = (
+        f"{speed:.1f} tokens/s at {format_bytes(token)} read a token; its own warm best is {best.tokens_per_second:.1f} "
+        f"at {format_bytes(best.bytes_per_token)} (limit {limit:.1f})"
+    )
     return (Cost("tokens_per_second", speed, limit, text, weak=True),)
+
+
+def bytes_a_token(signals: Signals) -> float | None:
+    """`bytes_per_token`; where requests are too short for it, what is read a second over the tokens a second."""
+    token = signals.get("bytes_per_token")
+    if token is not None:
+        return token
+    speed, read = signals.get("tokens_per_second"), signals.get("process_read_bytes_per_second")
+    return read / speed if speed and read is not None else None
 
 
 def _blind(
@@ -146,7 +194,7 @@ def _blind(
     window, layout = signals.get("bytes_per_major_fault"), facts.layout
     if phase is not Phase.UNKNOWN or window is None or layout is None or signals.get("bytes_per_token") is not None:
         return ()
-    limit = settings.excess_window_ratio * ease * layout.expert_slice_bytes
+    limit = ease * _excess_window_bytes(layout, settings)
     if window <= limit or not layout.expert_slice_bytes:
         return ()
     text = (

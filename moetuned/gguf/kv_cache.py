@@ -74,7 +74,8 @@ def kv_cache(metadata: Metadata, settings: KvSettings) -> KvCache:
     streams, cells = _cells(settings)
     window_cells = _window_cells(settings, layers.window_tokens, cells)
     # Without flash attention V is stored transposed, every layer as wide as the widest.
-    widest = None if settings.flash_attention else max((layer.v_elements for layer in layers.attention), default=0)
+    flash = settings.flash_attention and layers.flash_attention
+    widest = None if flash else max((layer.v_elements for layer in layers.attention), default=0)
     per_cell = [
         (layer.window, _row(kind_k, layer.k_elements) + _v_row(kind_v, layer.v_elements, widest))
         for layer in layers.attention
@@ -84,7 +85,7 @@ def kv_cache(metadata: Metadata, settings: KvSettings) -> KvCache:
         window_bytes=streams * window_cells * sum(size for window, size in per_cell if window),
         indexer_bytes=streams * cells * sum(_row(kind_k, elements) for elements in layers.indexer_elements),
         recurrent_bytes=_STATE_ELEMENT_BYTES * layers.recurrent_elements * settings.slots,
-        rough=layers.rough or _refused(layers, settings, kind_k, kind_v),
+        rough=layers.rough or _refused(layers, settings, flash),
     )
 
 
@@ -134,11 +135,15 @@ def _v_row(kind: TensorType, elements: int, widest: int | None) -> int:
     return _row(kind, widest if widest is not None and elements else elements)
 
 
-def _refused(layers: kv_layers.KvLayers, settings: KvSettings, kind_k: TensorType, kind_v: TensorType) -> str | None:
-    if not settings.flash_attention and kind_v.block_elements > 1 and any(one.v_elements for one in layers.attention):
-        return f"llama.cpp refuses a V cache of type {settings.type_v} without flash attention"
-    if any(layer.k_head % kind_k.block_elements for layer in layers.attention):
-        return f"llama.cpp refuses a K cache of type {settings.type_k} for heads of this size"
-    if any(layer.v_elements and layer.v_head % kind_v.block_elements for layer in layers.attention):
-        return f"llama.cpp refuses a V cache of type {settings.type_v} for heads of this size"
+def _refused(layers: kv_layers.KvLayers, settings: KvSettings, flash: bool) -> str | None:
+    """Why llama.cpp would not start with these settings (`llama_init_from_model`); None when it would."""
+    block_k, block_v = KV_TYPES[settings.type_k].block_elements, KV_TYPES[settings.type_v].block_elements
+    if layers.compressed and settings.type_k != settings.type_v:
+        return f"llama.cpp refuses K of type {settings.type_k} with V of type {settings.type_v} for this model: they must be equal"
+    if not flash:
+        return f"llama.cpp refuses V of type {settings.type_v} without flash attention" if block_v > 1 else None
+    if any(layer.k_head % block_k for layer in layers.attention):
+        return f"llama.cpp refuses K of type {settings.type_k} for heads of this size"
+    if any(layer.v_head % block_v for layer in layers.attention):
+        return f"llama.cpp refuses V of type {settings.type_v} for heads of this size"
     return None

@@ -24,13 +24,16 @@ class AttentionLayer(msgspec.Struct, frozen=True, gc=False):
 
 class KvLayers(msgspec.Struct, frozen=True):
     """What a model keeps a context. `indexer_elements`: K of the sparse-attention indexer, one entry a layer that has one.
-    `recurrent_elements`: F32 numbers of recurrent state of all layers together, a slot.
+    `recurrent_elements`: F32 numbers of recurrent state of all layers together, a slot. `compressed`: K holds V too (MLA).
+    `flash_attention`: whether llama.cpp can use it for this architecture.
     """
 
     attention: tuple[AttentionLayer, ...]
     window_tokens: int
     indexer_elements: tuple[int, ...]
     recurrent_elements: int
+    compressed: bool = False
+    flash_attention: bool = True
     rough: str | None = None
 
 
@@ -132,6 +135,8 @@ def kv_layers(metadata: Metadata) -> KvLayers:
         window_tokens=window_tokens,
         indexer_elements=_indexer(metadata, name, trunk),
         recurrent_elements=_state_elements(metadata, name) * sum(recurrent),
+        compressed=_is_mla(metadata, name),
+        flash_attention=name != "grok",
         rough=rough,
     )
 

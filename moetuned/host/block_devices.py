@@ -101,7 +101,9 @@ def _btrfs(fs: HostFS, source: str) -> str:
         devices = fs.list_directory(directory) if fs.exists(directory) else []
         if name in devices:
             if len(devices) > 1:
-                return f"it is on a btrfs of {len(devices)} devices ({', '.join(devices)}), which does not say which holds a file"
+                raise _NoDiskError(
+                    f"it is on a btrfs of {len(devices)} devices ({', '.join(devices)}), which does not say which holds a file"
+                )
             return _whole(fs, fs.resolve_link(f"/sys/class/block/{name}"))
     raise _NoDiskError(f"no btrfs in /sys/fs/btrfs has the device {source}")
 
@@ -117,7 +119,7 @@ def _leaves(fs: HostFS, disk: str, device_of: Callable[[str], tuple[int, int]], 
     if depth > 0:
         backing = f"{disk}/loop/backing_file"
         if fs.exists(backing):
-            below = under_backing_file(fs, fs.read_text(backing).rstrip("\n"), device_of)
+            below = _under_backing_file(fs, fs.read_text(backing).rstrip("\n"), device_of)
             return [name] if below is None else _leaves(fs, below, device_of, depth - 1)
         slaves = fs.list_directory(f"{disk}/slaves") if fs.exists(f"{disk}/slaves") else []
         if slaves:
@@ -129,7 +131,7 @@ def _leaves(fs: HostFS, disk: str, device_of: Callable[[str], tuple[int, int]], 
     return [name]
 
 
-def under_backing_file(fs: HostFS, path: str, device_of: Callable[[str], tuple[int, int]]) -> str | None:
+def _under_backing_file(fs: HostFS, path: str, device_of: Callable[[str], tuple[int, int]]) -> str | None:
     """The device under a loop device's file; None when it cannot be found (deleted, in another mount namespace)."""
     try:
         number = device_of(path)

@@ -55,7 +55,7 @@ class RealFS:
 
     def write_text(self, path: str, text: str) -> None:
         """See `HostFS.write_text`."""
-        descriptor = os.open(self._at(path), os.O_WRONLY | os.O_CLOEXEC)
+        descriptor = os.open(self._at(path), os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
         try:
             os.write(descriptor, text.encode())
         finally:

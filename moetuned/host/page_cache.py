@@ -75,7 +75,8 @@ def cachestat(descriptor: int, offset: int, length: int) -> CachedPages:
 
 def mincore(descriptor: int, offset: int, length: int) -> CachedPages:
     """The same for kernels without cachestat; `offset` is a multiple of the page size. Raises OSError; PermissionError where the answer
-    would be a lie."""
+    would be a lie.
+    """
     if length <= 0:
         return CachedPages(0)
     status = os.fstat(descriptor)

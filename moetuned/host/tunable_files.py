@@ -28,7 +28,13 @@ def read_tunable(fs: HostFS, place: Place) -> Reading:
     except ValueError as error:
         return Reading(None, unknown=f"{place.path}: {error}")
     choices = parse_choices(text) if place.codec is Codec.CHOICE else ()
-    return Reading(cell, choices, read_only=_on_read_only_mount(fs, place.path))
+    return Reading(cell, choices)
+
+
+def read_for_plan(fs: HostFS, place: Place) -> Reading:
+    """As `read_tunable`, and whether the place lies on a read-only mount."""
+    reading = read_tunable(fs, place)
+    return Reading(reading.cell, reading.choices, reading.unknown, _on_read_only_mount(fs, place.path))
 
 
 def write_tunable(fs: HostFS, place: Place, cell: Cell) -> None:

@@ -179,6 +179,11 @@ def main(argv: list[str]) -> int:
             os._exit(failure[0] if failure else 0)
 
 
+def _hang() -> None:
+    print("moetuned-simulator: simulating a hang", file=sys.stderr, flush=True)
+    threading.Event().wait()
+
+
 def _work(values: Mapping[str, Value], model: ModelFile, service: Service, failure: list[int]) -> None:
     """The decode thread: load, then decode for ever; a failure is left in `failure` and the main thread woken."""
     status = 1
@@ -186,7 +191,7 @@ def _work(values: Mapping[str, Value], model: ModelFile, service: Service, failu
         engine = load(values, model)
         service.engine = engine
         print("moetuned-simulator: model loaded", file=sys.stderr, flush=True)
-        engine.run(threading.Event().wait)
+        engine.run(_hang)
     except LoadError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         status = error.status

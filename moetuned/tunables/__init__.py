@@ -12,7 +12,7 @@ import pkgutil
 
 from moetuned.decide.tuning_plan import choose, plan
 from moetuned.host.fs import HostFS
-from moetuned.host.tunable_files import read_tunable
+from moetuned.host.tunable_files import read_for_plan
 from moetuned.schema.config import Profile, Tuning
 from moetuned.schema.tunable import Manual, PlannedStep, Tunable, TunableSpec
 
@@ -77,7 +77,7 @@ def plan_tuning(fs: HostFS, tuning: Tuning) -> tuple[tuple[PlannedStep, ...], tu
     Reads the present values, changes nothing. Each problem is one sentence that names the key.
     """
     wanted, problems = choose(tuning, tuple(tunable.spec for tunable in for_tuning(tuning)))
-    readings = {item.spec.name: read_tunable(fs, item.spec.place) for item in wanted}
+    readings = {item.spec.name: read_for_plan(fs, item.spec.place) for item in wanted}
     return plan(tuning.profile, wanted, readings), problems
 
 

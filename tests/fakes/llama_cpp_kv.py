@@ -1,7 +1,8 @@
 """Asks a real llama.cpp (the library inside the xllamacpp wheel) what the cache of a made-up model costs.
 
 Run as a process of its own, since llama.cpp aborts where a model makes no sense: reads one JSON object a line,
-{"metadata": …, "settings": …}, and answers each with one line: {"kv": MiB, "state": MiB} or {"error": text}.
+{"metadata": …, "settings": …}, and answers each with one line: {"kv": MiB, "state": MiB} or {"error": text}. Lines
+with "partial" come as caches are allocated: all there is when the compute graph of so small a model makes it abort.
 The model is never on disk: `llama_model_init_from_user` makes one of any architecture from metadata alone.
 """
 
@@ -18,7 +19,17 @@ from typing import Any
 GGUF_U32, GGUF_F32, GGUF_BOOL = 4, 6, 7
 CACHE_TYPES = {"f16": 1, "q8_0": 8, "q4_0": 2}
 # struct llama_context_params of b11549: byte offsets of the fields that are set here.
-N_CTX, N_UBATCH, N_SEQ_MAX, FLASH_ATTENTION, TYPE_K, TYPE_V, FLAGS, SWA_FULL, KV_UNIFIED = 0, 8, 12, 52, 104, 108, 136, 140, 141
+N_CTX, N_UBATCH, N_SEQ_MAX, FLASH_ATTENTION, TYPE_K, TYPE_V, FLAGS, SWA_FULL, KV_UNIFIED = (
+    0,
+    8,
+    12,
+    52,
+    104,
+    108,
+    136,
+    140,
+    141,
+)
 SIZES = re.compile(r"(KV|RS) buffer size = +([\d.]+) MiB")
 
 
@@ -115,7 +126,16 @@ def context_params(library: ctypes.CDLL, settings: dict[str, Any]) -> Params:
 def main() -> None:
     """Answer every line of standard input."""
     lines: list[str] = []
-    keep_log = LOG(lambda _level, text, _user: lines.append(text.decode("utf-8", "replace")))
+    answer: dict[str, Any] = {}
+
+    def log(_level: int, raw: bytes, _user: int) -> None:
+        text = raw.decode("utf-8", "replace")
+        lines.append(text)
+        for kind, size in SIZES.findall(text):
+            answer["kv" if kind == "KV" else "state"] += float(size)
+            print(json.dumps(answer | {"partial": True}), flush=True)
+
+    keep_log = LOG(log)
     keep_data = SET_DATA(lambda _tensor, _user: None)
     library = load()
     library.llama_log_set(keep_log, None)
@@ -123,20 +143,16 @@ def main() -> None:
     for line in sys.stdin:
         case = json.loads(line)
         lines.clear()
+        answer.update(kv=0.0, state=0.0)
         gguf = library.gguf_init_empty()
         set_metadata(library, gguf, case["metadata"])
         model = library.llama_model_init_from_user(gguf, keep_data, None, library.llama_model_default_params())
         context = library.llama_init_from_model(model, context_params(library, case["settings"])) if model else None
-        if not context:
-            answer: dict[str, Any] = {"error": "".join(lines)[-1500:]}
-        else:
-            answer = {"kv": 0.0, "state": 0.0}
-            for kind, size in SIZES.findall("".join(lines)):
-                answer["kv" if kind == "KV" else "state"] += float(size)
+        print(json.dumps(answer if context else {"error": "".join(lines)[-1500:]}), flush=True)
+        if context:
             library.llama_free(context)
         if model:
             library.llama_model_free(model)
-        print(json.dumps(answer), flush=True)
 
 
 if __name__ == "__main__":

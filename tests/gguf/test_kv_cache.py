@@ -126,9 +126,17 @@ def test_what_llama_cpp_refuses_is_rough():
         kv_cache(model, KvSettings(256, type_v="q8_0", flash_attention=False)).rough or ""
     )
     odd = MODELS["qwen3moe-30b"] | {"qwen3moe.attention.key_length": 80}
-    assert "K cache of type q8_0" in (kv_cache(odd, KvSettings(256, type_k="q8_0")).rough or "")
+    assert "K of type q8_0" in (kv_cache(odd, KvSettings(256, type_k="q8_0")).rough or "")
     odd = MODELS["qwen3moe-30b"] | {"qwen3moe.attention.value_length": 80}
-    assert "V cache of type q4_0" in (kv_cache(odd, KvSettings(256, type_v="q4_0")).rough or "")
+    assert "V of type q4_0" in (kv_cache(odd, KvSettings(256, type_v="q4_0")).rough or "")
+
+
+def test_compressed_caches_want_equal_types_and_grok_no_flash_attention():
+    assert "must be equal" in (kv_cache(MODELS["deepseek2"], KvSettings(256, type_k="q8_0")).rough or "")
+    grok = {key.replace("qwen3moe", "grok"): value for key, value in MODELS["qwen3moe-30b"].items()}
+    grok["general.architecture"] = "grok"
+    assert kv_cache(grok, KvSettings(256)).rough is None
+    assert "without flash attention" in (kv_cache(grok, KvSettings(256, type_v="q8_0")).rough or "")
 
 
 def test_unknown_architectures_are_rough_and_have_figures():

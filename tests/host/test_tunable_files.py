@@ -5,8 +5,8 @@ import errno
 import pytest
 from fakes.fake_kernel import Text, usual_kernel
 
-from moetuned.host.tunable_files import describe_error, read_tunable, write_tunable
-from moetuned.schema.tunable import Cell, Codec, Place
+from moetuned.host.tunable_files import describe_error, read_for_plan, read_tunable, write_tunable
+from moetuned.schema.tunable import Cell, Codec, Place, Reading
 
 VM = "/proc/sys/vm/"
 DIRTY = Place(VM + "dirty_ratio", Codec.INTEGER, VM + "dirty_bytes")
@@ -26,12 +26,12 @@ def test_choices_and_read_only_mounts() -> None:
     kernel = usual_kernel()
     reading = read_tunable(kernel, THP)
     assert (reading.cell, reading.choices) == (Cell(THP.path, "madvise"), ("always", "madvise", "never"))
-    assert not reading.read_only
+    assert not read_for_plan(kernel, THP).read_only
     kernel.mount_read_only("/sys")
-    assert read_tunable(kernel, THP).read_only
-    assert not read_tunable(kernel, DIRTY).read_only
+    assert read_for_plan(kernel, THP) == Reading(reading.cell, reading.choices, read_only=True)
+    assert not read_for_plan(kernel, DIRTY).read_only
     del kernel.files["/proc/self/mounts"]
-    assert not read_tunable(kernel, THP).read_only
+    assert not read_for_plan(kernel, THP).read_only
 
 
 def test_what_cannot_be_read_says_why() -> None:

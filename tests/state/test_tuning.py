@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -371,3 +373,36 @@ def test_a_twin_shows_its_name() -> None:
     assert tuning.show_cell(Cell(VM + "dirty_bytes", "4096")) == "dirty_bytes=4096"
     assert tuning.show_cell(Cell(VM + "dirty_ratio", "4")) == "4"
     assert tuning.show_cell(None) is None
+
+
+@pytest.mark.kernel
+def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
+    """On a tmpfs of 64 KiB: full at apply nothing is written, full at rollback all is given back."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k,mode=0700", "moetuned-test", str(disk)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("needs root and mount(8)")
+    try:
+        kernel = usual_kernel()
+        before = kernel.settings()
+        filler, path = disk / "filler", str(disk / "undo.jsonl")
+        with open_journal(path, BOOT_ID) as journal:
+            fill(filler)
+            views = tuple(apply(kernel, journal).values())
+            assert "No space left on device" in views[0].detail
+            assert (kernel.settings(), kernel.writes()) == (before, [])
+            filler.unlink()
+            assert set(states(apply(kernel, journal)).values()) == {"applied"}
+            fill(filler)
+            assert set(states(tuning.rollback(kernel, journal)).values()) == {"restored"}
+        assert kernel.settings() == before
+        assert os.listdir(disk) == ["filler"]
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+def fill(file: Path) -> None:
+    with open(file, "wb", buffering=0) as out, contextlib.suppress(OSError):
+        while True:
+            out.write(bytes(4096))

@@ -23,6 +23,8 @@ pytestmark = pytest.mark.kernel
 VM = Path("/proc/sys/vm")
 THP = Path("/sys/kernel/mm/transparent_hugepage")
 
+MOETUNECTL = [sys.executable, "-c", "from moetuned.cli.main import main; main()"]
+
 DYING_CHILD = """
 import os, signal, sys
 from moetuned import tunables
@@ -92,7 +94,7 @@ def journal_path(tmp_path: Path) -> str:
 
 def moetunectl(*arguments: str, journal: str, code: int = 0) -> dict[str, dict[str, str]]:
     done = subprocess.run(
-        [_program(), *arguments, "--json", "--journal", journal],
+        [*MOETUNECTL, *arguments, "--json", "--journal", journal],
         capture_output=True,
         text=True,
         timeout=60,
@@ -100,10 +102,6 @@ def moetunectl(*arguments: str, journal: str, code: int = 0) -> dict[str, dict[s
     )
     assert done.returncode == code, done.stdout + done.stderr
     return {view["name"]: view for view in json.loads(done.stdout)["tuning"]}
-
-
-def _program() -> str:
-    return os.path.join(os.path.dirname(sys.executable), "moetunectl")
 
 
 def test_apply_verify_drift_rollback(machine: dict[str, str], journal_path: str, tmp_path: Path) -> None:
@@ -171,7 +169,7 @@ def test_a_running_daemon_is_not_fought(machine: dict[str, str], journal_path: s
     with open_journal(journal_path, read_boot_id(RealFS())):
         for arguments in (["apply", "--profile", "moe-offload"], ["rollback"]):
             done = subprocess.run(
-                [_program(), "tune", *arguments, "--journal", journal_path],
+                [*MOETUNECTL, "tune", *arguments, "--journal", journal_path],
                 capture_output=True,
                 text=True,
                 timeout=60,

@@ -1,6 +1,6 @@
-"""Bytes the backend read for each token it generated, over at most the last eight seconds of unbroken decode.
+"""Bytes the backend read for each token it generated, over at most the last twelve seconds of unbroken decode.
 
-With fewer than four tokens in that time the one in progress is counted too, so the figure is then "at least this much".
+With fewer than three tokens in that time the one in progress is counted too, so the figure is then "at least this much".
 Sources: /proc/<pid>/io, /slots.
 """
 
@@ -13,12 +13,12 @@ from moetuned.decide.window import Window, increase
 UNIT = "bytes"
 
 MIN_SECONDS = 0.9
-FEW_TOKENS = 4
+FEW_TOKENS = 3
 
 
 def compute(window: Window) -> float | None:
     """Bytes a token; None when it does not decode or the counters are unknown."""
-    progress = decode_progress(window, 8.0)
+    progress = decode_progress(window, 12.0)
     if progress is None or progress.seconds < MIN_SECONDS:
         return None
     read = increase(progress.moments, process_read_bytes)

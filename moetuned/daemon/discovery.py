@@ -1,0 +1,87 @@
+"""Finds running backends and says to which configured backend each belongs. Finding blocks a little: it runs in a worker."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import msgspec
+
+from moetuned import backends
+from moetuned.host import processes
+from moetuned.parse.config_values import url_port
+from moetuned.schema.backend_description import BackendDescription
+from moetuned.schema.config import Backend
+
+
+class FoundBackend(msgspec.Struct, frozen=True):
+    """A running process that is a backend. `session`: its session's leader, which for a supervised backend is its child."""
+
+    identity: processes.ProcessIdentity
+    kind: str
+    description: BackendDescription
+    argv: tuple[str, ...]
+    session: int
+    model_path: str | None
+
+
+def find_backends() -> tuple[FoundBackend, ...]:
+    """All running backends of a known kind, by pid."""
+    found = []
+    for process in processes.find(lambda argv: backends.find(argv) is not None):
+        described = describe(process.identity, process.argv)
+        if described is not None:
+            found.append(described)
+    return tuple(found)
+
+
+def describe(identity: processes.ProcessIdentity, argv: tuple[str, ...]) -> FoundBackend | None:
+    """What a process is, from its command line and environment; None when it is no known backend or has ended."""
+    kind = backends.find(argv)
+    if kind is None:
+        return None
+    description = kind.describe(argv, processes.environment(identity.pid, "LLAMA_ARG_"))
+    try:
+        session = os.getsid(identity.pid)
+    except OSError:
+        return None
+    return FoundBackend(
+        identity=identity,
+        kind=kind.NAME,
+        description=description,
+        argv=argv,
+        session=session,
+        model_path=model_path(identity.pid, description.model_path),
+    )
+
+
+def model_path(pid: int, said: str | None) -> str | None:
+    """Where this daemon can open the process's model: as it said it, in its directory, in its container, or as it is mapped."""
+    candidates = []
+    if said is not None:
+        candidates = [said] if said.startswith("/") else [f"/proc/{pid}/cwd/{said}"]
+        if said.startswith("/"):
+            candidates.append(f"/proc/{pid}/root{said}")
+    candidates += processes.mapped_models(pid)
+    for candidate in candidates:
+        if os.path.exists(candidate):
+            return os.path.realpath(candidate) if "/cwd/" in candidate else candidate
+    return None
+
+
+def belongs_to(config: Backend, found: FoundBackend) -> bool:
+    """Whether a found process is the backend that the config names: by port, else by model, else by kind."""
+    if config.kind is not None and config.kind != found.kind:
+        return False
+    if config.url is not None:
+        return found.description.url is not None and url_port(config.url) == url_port(found.description.url)
+    if config.model is not None:
+        return found.model_path is not None and os.path.realpath(config.model) == os.path.realpath(found.model_path)
+    return config.kind is not None
+
+
+def name_for(found: FoundBackend, taken: Sequence[str]) -> str:
+    """A name for a backend nobody named: its kind and port, or its pid where that is taken or unknown."""
+    url = found.description.url
+    name = f"{found.kind}-{url_port(url)}" if url is not None else f"{found.kind}-pid{found.identity.pid}"
+    return f"{found.kind}-pid{found.identity.pid}" if name in taken else name

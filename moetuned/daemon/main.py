@@ -1,0 +1,93 @@
+"""Entry point of the daemon: `moetuned run`."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+
+import click
+
+from moetuned import __version__
+
+EXIT_USAGE = 2
+EXIT_REFUSED = 4
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="moetuned", message="%(prog)s %(version)s")
+def group() -> None:
+    """Daemon that keeps Mixture-of-Experts models that are larger than RAM running well."""
+
+
+@group.command(
+    epilog="Examples:\n\n\b\n  sudo moetuned run\n  sudo moetuned run --config /etc/moetuned/moetuned.yaml\n"
+    "  kill -HUP PID      (read the config again)"
+)
+@click.option(
+    "--config", type=click.Path(), help="Config file. [/etc/moetuned/moetuned.yaml and conf.d, if they exist]"
+)
+@click.option("--state-dir", envvar="MOETUNED_STATE_DIR", type=click.Path(), help="Undo journal. [/var/lib/moetuned]")
+@click.option(
+    "--runtime-dir", envvar="MOETUNED_RUNTIME_DIR", type=click.Path(), help="Socket and records. [/run/moetuned]"
+)
+@click.option("--verbose", is_flag=True, help="Log more.")
+def run(config: str | None, state_dir: str | None, runtime_dir: str | None, verbose: bool) -> None:
+    """Run in the foreground until SIGTERM or Ctrl-C; then settings are rolled back and supervised backends ended.
+
+    Without a config, or with an empty one, it watches what runs and changes nothing.
+    """
+    from moetuned.api.errors import ListenError
+    from moetuned.daemon.app import App, Paths
+    from moetuned.daemon.config_loading import load_checked
+    from moetuned.daemon.loop import Loop
+    from moetuned.host.clock import RealClock
+    from moetuned.host.service_notify import ServiceNotifier
+    from moetuned.parse.config_problem import ConfigError
+    from moetuned.state.undo_journal import default_path
+
+    logging.basicConfig(
+        level=logging.DEBUG if verbose else logging.INFO, stream=sys.stderr, format=_log_format(), force=True
+    )
+    try:
+        loaded = load_checked(config)
+    except ConfigError as error:
+        click.echo(f"moetuned: the config cannot be used:\n{error}", err=True)
+        sys.exit(EXIT_USAGE)
+    for warning in loaded.warnings:
+        logging.getLogger("moetuned").warning("%s", warning)
+    runtime = runtime_directory(runtime_dir, loaded.config.api.socket)
+    paths = Paths(
+        config=config,
+        journal=default_path(state_dir),
+        records=os.path.join(runtime, "backends"),
+        socket=os.path.join(runtime, "api.sock") if runtime != os.path.dirname(loaded.config.api.socket) else None,
+    )
+    clock = RealClock()
+    try:
+        app = App(loaded, paths, clock, Loop(clock), ServiceNotifier())
+    except ListenError as error:
+        click.echo(f"moetuned: {error}", err=True)
+        sys.exit(EXIT_REFUSED)
+    app.run()
+
+
+def runtime_directory(given: str | None, socket: str) -> str:
+    """Directory for the socket and the records: as given, the socket's, or the user's own where that one is root's."""
+    if given:
+        return os.path.abspath(given)
+    directory = os.path.dirname(socket)
+    own = os.environ.get("XDG_RUNTIME_DIR")
+    if os.geteuid() != 0 and directory == "/run/moetuned" and own:
+        return os.path.join(own, "moetuned")
+    return directory
+
+
+def _log_format() -> str:
+    """The journal adds time and program itself; sd-daemon(3) prefixes would need a formatter of their own."""
+    return "%(message)s" if os.environ.get("JOURNAL_STREAM") else "%(asctime)s %(levelname)s %(message)s"
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    group(prog_name="moetuned")

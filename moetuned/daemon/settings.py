@@ -1,0 +1,77 @@
+"""The configuration as numbers: what the loop, the detector and relief use. Texts were checked when the config was read."""
+
+from __future__ import annotations
+
+import msgspec
+
+from moetuned.decide.detector import DetectorSettings
+from moetuned.decide.relief import ReliefSettings
+from moetuned.parse.config_values import HeadroomLimit, at_most, headroom_limit
+from moetuned.schema.config import Config, Mode
+from moetuned.schema.units import parse_bytes, parse_duration
+
+TARGET_FACTOR = 1.5
+"""Relief restores this many times the near limit, so that it is left for good (the detector lets go at 1.25 times)."""
+CACHE_SHARE = 4
+"""And room for the page cache the model ran well with, at most this part of the limit."""
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """Numbers of a Config; seconds and bytes."""
+
+    interval_seconds: float
+    residency_seconds: float
+    discover: bool
+    near: HeadroomLimit
+    critical: HeadroomLimit
+    act: bool
+    at_most: int
+    at_most_seconds: float
+    cool_down_seconds: float
+    warm_enabled: bool
+    warm_budget_bytes: int | None
+    warm_rate_bytes_per_second: int | None
+
+
+def settings_of(config: Config) -> Settings:
+    """Numbers of a checked config. Raises ValueError for one that was not checked."""
+    count, period = at_most(config.relief.at_most)
+    return Settings(
+        interval_seconds=parse_duration(config.watch.interval),
+        residency_seconds=parse_duration(config.watch.residency_every),
+        discover=config.watch.discover,
+        near=headroom_limit(config.limits.near),
+        critical=headroom_limit(config.limits.critical),
+        act=config.relief.mode == Mode.ACT,
+        at_most=count,
+        at_most_seconds=period,
+        cool_down_seconds=parse_duration(config.relief.cool_down),
+        warm_enabled=config.warm.enabled,
+        warm_budget_bytes=None if config.warm.budget == "auto" else parse_bytes(config.warm.budget),
+        warm_rate_bytes_per_second=None if config.warm.rate is None else parse_bytes(config.warm.rate),
+    )
+
+
+def detector_settings(settings: Settings) -> DetectorSettings:
+    """Limits for the detector."""
+    default = DetectorSettings()
+    near, critical = settings.near, settings.critical
+    return msgspec.structs.replace(
+        default,
+        near_headroom_bytes=near.size_bytes,
+        critical_headroom_bytes=critical.size_bytes,
+        near_headroom_ratio=default.near_headroom_ratio if near.ratio is None else near.ratio,
+        critical_headroom_ratio=default.critical_headroom_ratio if critical.ratio is None else critical.ratio,
+    )
+
+
+def relief_settings(settings: Settings, limit_bytes: int, cache_when_steady_bytes: int | None) -> ReliefSettings:
+    """Limits for relief under a memory limit; `cache_when_steady_bytes`: of the model resident when it last ran well."""
+    cache = min(cache_when_steady_bytes or 0, limit_bytes // CACHE_SHARE)
+    return ReliefSettings(
+        act=settings.act,
+        at_most=settings.at_most,
+        at_most_seconds=settings.at_most_seconds,
+        cool_down_seconds=settings.cool_down_seconds,
+        target_headroom_bytes=int(settings.near.of(limit_bytes) * TARGET_FACTOR) + cache,
+    )

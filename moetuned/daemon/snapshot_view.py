@@ -1,0 +1,90 @@
+"""Builds the Snapshot, what everybody is shown, from what the daemon holds."""
+
+from __future__ import annotations
+
+import msgspec
+
+from moetuned.daemon.watched import Watched
+from moetuned.decide.sentence import sentence
+from moetuned.schema.sample import Sample
+from moetuned.schema.snapshot import BackendView, ContextView, MachineView, ResidencyView
+
+
+def backend_view(watched: Watched, now: float) -> BackendView:
+    """One backend as it is at `now` (monotonic seconds)."""
+    model = watched.model_identity
+    signals = {} if watched.signals is None else watched.signals.values
+    supervisor = watched.supervisor
+    context = None if watched.config is None else watched.config.context
+    supervised_context = None if supervisor is None else supervisor.state.plan.context_length
+    if supervisor is not None and supervisor.state.next_plan is not None:
+        supervised_context = supervisor.state.next_plan.context_length
+    return BackendView(
+        name=watched.name,
+        kind=watched.kind,
+        verdict=watched.verdict,
+        sentence=sentence(watched.verdict, signals, watched.memory, now),
+        pid=None if watched.process is None else watched.process.pid,
+        url=watched.url,
+        supervised=supervisor is not None,
+        discovered=watched.discovered,
+        model_path=watched.model_path,
+        model_bytes=None if model is None else model.size_bytes,
+        layout=None if model is None else model.layout,
+        model_unknown=watched.model_unknown if model is None else model.unknown,
+        signals=signals,
+        memory=watched.memory,
+        residency=_residency(watched, now),
+        context=ContextView(
+            now=watched.context_now(),
+            wanted=supervised_context,
+            preferred=None if supervisor is None or context is None else context.preferred,
+            minimum=None if supervisor is None or context is None else context.minimum,
+        ),
+        warm=watched.warm,
+        prompt_cache_mib=watched.prompt_cache_mib(),
+        restarts=0 if supervisor is None else supervisor.state.restarts,
+        would_do=watched.would_do,
+        cgroup=watched.cgroup.directory,
+    )
+
+
+def _residency(watched: Watched, now: float) -> ResidencyView:
+    seen = watched.residency
+    if seen is None or watched.residency_at is None:
+        return ResidencyView(unknown=watched.residency_unknown)
+    return ResidencyView(
+        resident_bytes=seen.resident_bytes,
+        expert_bytes=seen.expert_bytes,
+        other_bytes=seen.other_bytes,
+        age_seconds=round(now - watched.residency_at, 1),
+    )
+
+
+def machine_view(window: list[Sample]) -> MachineView:
+    """The machine at the last sample; stall shares over the last two."""
+    if not window:
+        return MachineView()
+    meminfo = window[-1].machine.meminfo
+    view = MachineView() if meminfo is None else MachineView(
+        memory_bytes=meminfo.total_bytes,
+        available_bytes=meminfo.available_bytes,
+        swap_bytes=meminfo.swap_total_bytes,
+        swap_free_bytes=meminfo.swap_free_bytes,
+    )  # fmt: skip
+    if len(window) < 2:
+        return view
+    return msgspec.structs.replace(
+        view,
+        stall_memory_some_ratio=_stall(window[-2], window[-1], "pressure_memory"),
+        stall_io_some_ratio=_stall(window[-2], window[-1], "pressure_io"),
+    )
+
+
+def _stall(before: Sample, now: Sample, name: str) -> float | None:
+    first, last = getattr(before.machine, name), getattr(now.machine, name)
+    if first is None or last is None or first.some_total_us is None or last.some_total_us is None:
+        return None
+    elapsed_us = (now.at_seconds - before.at_seconds) * 1e6
+    stalled = last.some_total_us - first.some_total_us
+    return None if elapsed_us <= 0 or stalled < 0 else min(1.0, stalled / elapsed_us)

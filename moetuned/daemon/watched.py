@@ -1,0 +1,136 @@
+"""Everything the daemon holds of one backend between ticks. Plain state, changed by the loop's thread only."""
+
+from __future__ import annotations
+
+from moetuned.daemon.supervisor import Supervisor
+from moetuned.decide import detector
+from moetuned.decide.facts import BackendFacts
+from moetuned.decide.relief import ReliefState
+from moetuned.host.backend_http import Probe
+from moetuned.host.cgroup import MemoryCgroup
+from moetuned.host.model_files import ModelFile
+from moetuned.host.processes import ProcessIdentity
+from moetuned.host.warming import Warming
+from moetuned.schema.backend_description import BackendDescription
+from moetuned.schema.config import Backend
+from moetuned.schema.model import ModelIdentity
+from moetuned.schema.sample import BackendIdentity, BackendSample, RawBackend, RawResidency, Residency
+from moetuned.schema.signals import Signals
+from moetuned.schema.snapshot import MemoryView, WarmView
+from moetuned.schema.verdict import Verdict
+
+HTTP_FRESH_SECONDS = 4.0
+"""An answer older than this is no answer; the probe is asked again every tick."""
+
+
+class Watched:
+    """One backend: what the config says, what was found, what was decided last."""
+
+    def __init__(self, name: str, config: Backend | None, at_seconds: float) -> None:
+        self.name = name
+        self.config = config
+        self.kind = config.kind if config is not None and config.kind is not None else "unknown"
+        self.url: str | None = config.url if config is not None else None
+        self.supervisor: Supervisor | None = None
+        self.process: ProcessIdentity | None = None
+        self.description: BackendDescription | None = None
+        self.cgroup = MemoryCgroup()
+        self.disks: tuple[str, ...] = ()
+        self.gone_since: float | None = at_seconds
+
+        self.model_path: str | None = None
+        self.model: ModelFile | None = None
+        self.model_unknown: str | None = "no model known yet"
+        self.kv_bytes_per_token: int | None = None
+
+        self.probe: Probe | None = None
+        self.http: dict[str, str] = {}
+        self.http_at: float | None = None
+        self.next_residency: float = at_seconds
+        self.fresh_residency: RawResidency | None = None
+        self.residency: Residency | None = None
+        self.residency_at: float | None = None
+        self.residency_unknown: str | None = "not looked at yet"
+
+        self.detector = detector.initial(name)
+        self.sample: BackendSample | None = None
+        self.signals: Signals | None = None
+        self.verdict = Verdict(name, at_seconds)
+        self.memory = MemoryView()
+        self.cache_when_steady_bytes: int | None = None
+        self.relief = ReliefState()
+        self.would_do: tuple[str, ...] = ()
+
+        self.warm = WarmView()
+        self.warm_wanted: str | None = None
+        self.ready_at: float | None = None
+        self.warming: Warming | None = None
+
+    @property
+    def discovered(self) -> bool:
+        """Whether nobody configured it."""
+        return self.config is None
+
+    @property
+    def identity(self) -> BackendIdentity:
+        """Which files belong to it."""
+        return BackendIdentity(
+            name=self.name,
+            pid=None if self.process is None else self.process.pid,
+            start_ticks=None if self.process is None else self.process.start_ticks,
+            url=self.url,
+            cgroup_directory=self.cgroup.directory,
+            cgroup_version=self.cgroup.version,
+            disks=self.disks,
+        )
+
+    @property
+    def facts(self) -> BackendFacts:
+        """What signals need to know of it."""
+        model = self.model_identity
+        return BackendFacts(
+            model_bytes=None if model is None else model.size_bytes,
+            layout=None if model is None else model.layout,
+            disks=self.disks,
+        )
+
+    @property
+    def model_identity(self) -> ModelIdentity | None:
+        """Its model, once read."""
+        return None if self.model is None else self.model.identity
+
+    def raw(self, now: float) -> RawBackend:
+        """What was read of it besides files since the last tick; residency is handed out once."""
+        fresh, self.fresh_residency = self.fresh_residency, None
+        http = self.http if self.http_at is not None and now - self.http_at <= HTTP_FRESH_SECONDS else {}
+        return RawBackend(http=http, residency=fresh)
+
+    def context_now(self) -> int | None:
+        """Context length it runs with, tokens; None when unknown."""
+        if self.supervisor is not None and self.supervisor.process is not None:
+            return self.supervisor.state.plan.context_length
+        if self.description is not None and self.description.context_length is not None:
+            return self.description.context_length
+        slots = None if self.sample is None or self.sample.http is None else self.sample.http.slots
+        lengths = [slot.context_length for slot in slots or () if slot.context_length is not None]
+        return sum(lengths) or None
+
+    def prompt_cache_mib(self) -> int | None:
+        """Prompt cache it was started with, MiB; None when unknown."""
+        if self.supervisor is not None:
+            return self.supervisor.state.plan.prompt_cache_mib
+        return None if self.description is None else self.description.prompt_cache_mib
+
+    def forget_process(self, now: float) -> None:
+        """The process ended: nothing that belonged to it may speak for the next one."""
+        self.process = None
+        self.cgroup = MemoryCgroup()
+        self.gone_since = now
+        self.ready_at = None
+        self.residency_at = None
+        self.residency = None
+        self.fresh_residency = None
+        self.residency_unknown = "the backend does not run"
+        self.http, self.http_at = {}, None
+        if self.warming is not None:
+            self.warming.stop()
