@@ -29,7 +29,7 @@ $(VENV)/ready-test: pyproject.toml scripts/venv.sh scripts/python.sh
 	@touch $@ $(VENV)/ready-demo
 
 demo: $(VENV)/ready-demo
-	@PYTHONDONTWRITEBYTECODE=1 $(BIN)/python -m moetuned.simulator demo
+	@PYTHONDONTWRITEBYTECODE=1 $(BIN)/python -m moetuned.demo
 
 lint: $(VENV)/ready-test
 	@echo "== ruff check" && $(BIN)/ruff check .

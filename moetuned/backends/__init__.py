@@ -5,6 +5,7 @@ A backend file has `NAME`, `recognise(argv)` and `describe(argv, environ)`, all 
 
 from __future__ import annotations
 
+import functools
 import importlib
 import pkgutil
 from collections.abc import Mapping, Sequence
@@ -27,11 +28,13 @@ class BackendKind(Protocol):
         ...
 
 
+@functools.cache
 def names() -> tuple[str, ...]:
     """Kinds that exist, sorted: a file `llama_server.py` is the kind "llama-server"."""
     return tuple(sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__)))
 
 
+@functools.cache
 def load(name: str) -> BackendKind:
     """The kind called `name`. Raises LookupError that lists the kinds there are."""
     if name not in names():

@@ -11,14 +11,19 @@ import yaml
 
 from moetuned import tunables
 from moetuned.host.config_files import DEFAULT_PATH, LoadedConfig, load_files
-from moetuned.parse.config_problem import ConfigError
+from moetuned.parse.config_problem import ConfigError, Problem
 from moetuned.parse.config_sample import sample_config
 
 EXIT_NO = 1
-_SYSCTL_KEY = "tuning.sysctl."
 
 
-@click.group(name="config", help="Print a sample config, check config files, or show what they say together.")
+@click.group(
+    name="config",
+    help="Print a sample config, check config files, or show what they say together.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Examples:\n\n\b\n  moetunectl config sample > moetuned.yaml\n  moetunectl config check\n"
+    "  moetunectl config check ./moetuned.yaml\n  moetunectl config show --json",
+)
 def command() -> None:
     """Group of the commands about the config."""
 
@@ -52,22 +57,14 @@ def show(file: str | None, as_json: bool) -> None:
         )
 
 
-def known_sysctls() -> frozenset[str]:
-    """Names of the sysctls that there are tunables for, both names of a pair."""
-    names: set[str] = set()
-    for module_name in tunables.module_names():
-        spec = tunables.load(module_name).spec
-        if spec.config_key.startswith(_SYSCTL_KEY):
-            names.add(spec.config_key.removeprefix(_SYSCTL_KEY))
-            names.update([] if spec.twin is None else [spec.twin.name])
-    return frozenset(names)
-
-
 def _load(file: str | None) -> LoadedConfig:
     try:
-        loaded = load_files(file, known_sysctls())
+        loaded = load_files(file, tunables.known_sysctls())
     except ConfigError as error:
         _refuse(error)
+    last = loaded.files[-1] if loaded.files else ""
+    if problems := [Problem(last, "", None, problem) for problem in tunables.problems_of(loaded.config.tuning)]:
+        _refuse(ConfigError(problems))
     for warning in loaded.warnings:
         click.echo(f"warning: {warning}", err=True)
     return loaded

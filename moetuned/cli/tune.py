@@ -17,13 +17,13 @@ import click
 import msgspec
 
 from moetuned import tunables
+from moetuned.host.block_devices import device_number
 from moetuned.host.config_files import DEFAULT_PATH, load_files
 from moetuned.host.fs import RealFS
-from moetuned.host.tunable_files import read_tunable
 from moetuned.parse.config_problem import ConfigError
-from moetuned.schema.config import Profile, Tuning
+from moetuned.schema.config import Config, Profile, Tuning
 from moetuned.schema.snapshot import TunableView
-from moetuned.schema.tunable import PlannedStep, StepKind, Tunable
+from moetuned.schema.tunable import PlannedStep, StepKind, Tunable, TunableSpec
 from moetuned.state import tuning
 from moetuned.state.undo_journal import Held, JournalError, default_path, open_journal, read_boot_id, read_journal
 
@@ -187,16 +187,29 @@ def rollback(**values: Any) -> None:
         _finish(options, (), (), _NOTHING_HELD)
     try:
         with open_journal(options.journal, read_boot_id(fs)) as journal:
-            notes = (*journal.notes, *journal.problems)
+            problems = journal.problems
+            notes = (*journal.notes, *problems)
             views = tuning.rollback(fs, journal)
     except JournalError as error:
         _fail(str(error), EXIT_REFUSED)
-    ok = all(view.state != "failed" for view in views)
-    _finish(options, views, notes, _NOTHING_HELD, ok=ok)
+    if problems:
+        notes = (*notes, _unreadable(options.journal, len(problems)))
+    ok = not problems and all(view.state != "failed" for view in views)
+    _finish(options, views, notes, "Nothing else to give back." if problems else _NOTHING_HELD, ok=ok)
+
+
+def _unreadable(path: str, lines: int) -> str:
+    kept = path if os.path.exists(path) else f"{path}.damaged"
+    what = "a line" if lines == 1 else f"{lines} lines"
+    return (
+        f"{what} of the undo journal cannot be read, so a setting may not be as it was before moetuned; the journal is kept "
+        f"in {kept}: compare what its lines say with `moetunectl tune explain`, or reboot, which resets all of them"
+    )
 
 
 @command.command()
 @click.argument("key", required=False)
+@click.option("--config", type=click.Path(), help="Config whose models' devices are shown. [the daemon's]")
 @_places
 def explain(key: str | None, **values: Any) -> None:
     """Say what a setting does, why moetuned sets it and when not to; without KEY, list all."""
@@ -211,7 +224,8 @@ def explain(key: str | None, **values: Any) -> None:
         chosen = [found]
     held, notes = _look(options)
     fs = RealFS(options.root)
-    entries = [_explained(fs, tunable, held.get(tunable.spec.name)) for tunable in chosen]
+    models = _models(options) if any(tunable.spec.per_device for tunable in chosen) else ()
+    entries = [_explained(options, fs, tunable, held, models) for tunable in chosen]
     if options.as_json:
         _print_json(entries)
         return
@@ -223,9 +237,19 @@ def explain(key: str | None, **values: Any) -> None:
     _print_notes(notes)
 
 
-def _explained(fs: RealFS, tunable: Tunable, held: Held | None) -> dict[str, str | None]:
+def _explained(
+    options: Options, fs: RealFS, tunable: Tunable, held: dict[str, Held], models: tuple[str, ...] | str
+) -> dict[str, str | None]:
     spec, manual = tunable.spec, tunable.manual
-    reading = read_tunable(fs, spec.place)
+    if spec.per_device and isinstance(models, str):
+        now = f"unknown, {models}"
+    else:
+        found = tunables.instances(fs, tunable, () if isinstance(models, str) else models, _device_of(options))
+        now = "; ".join(_now(fs, each) for each in found)
+    if spec.per_device:
+        originals = [f"{name} {tuning.show_cell(entry.original)}" for name, entry in held.items() if _is_of(name, spec)]
+    else:
+        originals = [f"{tuning.show_cell(held[spec.name].original)}"] if spec.name in held else []
     wanted = ", ".join(f"{value} in {profile}" for profile, value in sorted(spec.wanted.items()))
     return {
         "name": spec.name,
@@ -234,11 +258,29 @@ def _explained(fs: RealFS, tunable: Tunable, held: Held | None) -> dict[str, str
         "not_when": manual.not_when,
         "source": manual.source,
         "wanted": wanted or None,
-        "now": tuning.show_cell(reading.cell) or f"unknown, {reading.unknown}",
-        "original": tuning.show_cell(held.original) if held is not None else None,
+        "now": now or "unknown, no backend of the config has a model",
+        "original": "; ".join(originals) or None,
         "file": " or ".join(path for path in (spec.place.path, spec.place.twin_path) if path is not None),
         "config_key": spec.config_key + (f" or tuning.sysctl.{spec.twin.name}" if spec.twin is not None else ""),
     }
+
+
+def _now(fs: RealFS, spec: TunableSpec) -> str:
+    reading = tunables.read_instance(fs, spec)
+    value = tuning.show_cell(reading.cell) or f"unknown, {reading.unknown}"
+    return f"{spec.name} {value}" if spec.per_device else value
+
+
+def _is_of(name: str, spec: TunableSpec) -> bool:
+    return name.startswith(f"{spec.name} ")
+
+
+def _models(options: Options) -> tuple[str, ...] | str:
+    """The models of the config; the problem, in a sentence, when there is no reading it."""
+    try:
+        return tunables.models_of(_config(options))
+    except ConfigError as error:
+        return f"the config cannot be used: {error.problems[0]}"
 
 
 def _options(values: dict[str, Any]) -> Options:
@@ -249,16 +291,27 @@ def _options(values: dict[str, Any]) -> Options:
     return Options(values["as_json"], root, os.path.abspath(path), values.get("config"), values.get("profile"))
 
 
-def _steps(options: Options) -> tuple[Tuning, tuple[PlannedStep, ...]]:
+def _config(options: Options) -> Config:
+    """Raises ConfigError."""
     default = DEFAULT_PATH if options.root == "/" else options.root + DEFAULT_PATH
+    return load_files(options.config, tunables.known_sysctls(), default).config
+
+
+def _device_of(options: Options) -> Callable[[str], tuple[int, int]]:
+    """Device numbers of files as the machine whose root is looked at names them."""
+    return device_number if options.root == "/" else lambda path: device_number(options.root + path)
+
+
+def _steps(options: Options) -> tuple[Tuning, tuple[PlannedStep, ...]]:
     try:
-        loaded = load_files(options.config, tunables.known_sysctls(), default)
+        config = _config(options)
     except ConfigError as error:
         _fail(str(error), EXIT_USAGE)
-    wanted = loaded.config.tuning
+    wanted = config.tuning
     if options.profile is not None:
         wanted = msgspec.structs.replace(wanted, profile=Profile(options.profile))
-    steps, problems = tunables.plan_tuning(RealFS(options.root), wanted)
+    models = tunables.models_of(config)
+    steps, problems = tunables.plan_tuning(RealFS(options.root), wanted, models, _device_of(options))
     if problems:
         _fail("\n".join(problems), EXIT_USAGE)
     return wanted, steps

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import logging
+import os
 import selectors
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+
+import msgspec
 
 from moetuned.daemon.loop import Loop
 from moetuned.daemon.settings import Settings
 from moetuned.daemon.watched import Watched
 from moetuned.daemon.workers import Lane, Workers
 from moetuned.decide import warm_plan
-from moetuned.gguf.experts import embedding_ranges, expert_ranges, other_ranges
+from moetuned.gguf.experts import ExpertMap, embedding_ranges, expert_ranges, other_ranges
 from moetuned.gguf.header import GgufError
 from moetuned.gguf.kv_cache import kv_bytes_per_token
 from moetuned.host import block_devices
@@ -21,13 +24,34 @@ from moetuned.host.model_files import ModelFile, ModelFileError, read_model
 from moetuned.host.page_cache import ResidencyScan
 from moetuned.host.spawn import StartError
 from moetuned.host.warming import Warming, warm_in_cgroup
+from moetuned.schema.sample import RawResidency
 from moetuned.schema.snapshot import WarmView
 from moetuned.schema.verdict import MemoryState, Phase
 
 log = logging.getLogger(__name__)
 
-_SCAN_PIECE_SECONDS = 0.005
-_SCAN_PAUSE_SECONDS = 0.02
+SCAN_PIECE_SECONDS = 0.005
+SCAN_PAUSE_SECONDS = 0.02
+SCAN_CPU_SHARE = 0.02
+"""Scans of residency take at most this share of a core on average: a large model is looked at less often."""
+BUSY_READ_BYTES_PER_SECOND = 8e6
+"""A backend that answers and reads more than this needs the disk more than warming does."""
+
+
+class _Read(msgspec.Struct, frozen=True):
+    """A model as a worker read it; `model` None: it is the one that is known already."""
+
+    model: ModelFile | None
+    devices: block_devices.FileDevices
+    stamp: object
+
+
+class _Scanned(msgspec.Struct, frozen=True):
+    """A residency scan; `unknown` says why `result` is None."""
+
+    result: RawResidency | None
+    unknown: str | None
+    cpu_seconds: float
 
 
 class ModelCare:
@@ -39,39 +63,42 @@ class ModelCare:
         self._workers = workers
 
     def learn_model(self, watched: Watched, path: str | None) -> None:
-        """Read the header of the model at `path`, unless that is what is known already."""
+        """Read the header of the model at `path`, unless the files there are what is known already."""
         if path is None:
             if watched.model is None:
                 watched.model_unknown = "its command line names no model that can be found"
             return
-        if path == watched.model_path and watched.model is not None:
-            return
-        watched.model_path = path
+        if path != watched.model_path:
+            watched.model_path, watched.model, watched.model_stamp = path, None, None
+            watched.model_unknown = "its header is being read"
+        stamp = watched.model_stamp
+        known = () if watched.model is None else watched.model.identity.paths
 
-        def work() -> tuple[ModelFile, block_devices.FileDevices]:
-            return read_model(path), block_devices.under_file(path)
-
-        def done(result: tuple[ModelFile, block_devices.FileDevices] | None, error: BaseException | None) -> None:
+        def done(read: _Read | None, error: BaseException | None) -> None:
             if watched.model_path != path:
-                return
-            if result is None:
-                watched.model = None
-                watched.model_unknown = (
-                    error.sentence if isinstance(error, ModelFileError) else f"cannot read it: {error}"
-                )
-                log.warning("%s: model %s: %s", watched.name, path, watched.model_unknown)
-                return
-            watched.model, devices = result
-            watched.disks = devices.names
-            watched.kv_bytes_per_token = _kv_cost(watched)
-            watched.next_residency = self._clock.monotonic()
+                self.learn_model(watched, watched.model_path)
+            else:
+                self._learned(watched, path, read, error)
 
-        self._workers.submit(Lane.WORK, f"model {watched.name}", work, done)
+        self._workers.submit(Lane.WORK, f"reading the model of {watched.key}", lambda: _read(path, known, stamp), done)
+
+    def _learned(self, watched: Watched, path: str, read: _Read | None, error: BaseException | None) -> None:
+        if read is None:
+            watched.model, watched.model_stamp = None, None
+            watched.model_unknown = error.sentence if isinstance(error, ModelFileError) else f"cannot read it: {error}"
+            log.warning("%s: model %s: %s", watched.name, path, watched.model_unknown)
+            return
+        watched.disks = read.devices.names
+        if read.model is not None:
+            watched.model, watched.model_stamp, watched.model_unknown = read.model, read.stamp, None
+            watched.residency, watched.residency_at, watched.fresh_residency = None, None, None
+            watched.next_residency = self._clock.monotonic()
 
     def want_warm(self, watched: Watched, why: str) -> None:
         """Warm the model as soon as its present residency is known."""
         watched.warm_wanted = why
-        watched.warm = WarmView("waiting", detail=why)
+        if watched.warming is None:
+            watched.warm = WarmView("waiting", detail=why)
         watched.residency_at = None
         watched.next_residency = self._clock.monotonic()
 
@@ -88,40 +115,48 @@ class ModelCare:
     def end(self, watched: Watched) -> None:
         """Warm no more."""
         watched.warm_wanted = None
+        if watched.warm.state in ("waiting", "paused", "running"):
+            watched.warm = WarmView("off", detail="stopped")
         if watched.warming is not None:
             self._loop.remove(watched.warming.fileno())
             watched.warming.kill()
             watched.warming = None
-            watched.warm = WarmView("off", detail="stopped")
 
     def _scan(self, watched: Watched) -> None:
-        model = watched.model
+        model, process = watched.model, watched.process
         if model is None:
             watched.residency_unknown = watched.model_unknown
             return
-        process = watched.process
-        experts = None if model.experts is None else expert_ranges(model.experts)
-        scan = ResidencyScan(model.identity.paths, experts)
+        paths, experts = model.identity.paths, model.experts
 
-        def done(_result: object, error: BaseException | None) -> None:
+        def done(scanned: _Scanned | None, error: BaseException | None) -> None:
             if watched.process != process or watched.model is not model:
                 return
-            if error is None and scan.result is not None:
-                watched.fresh_residency, watched.residency_unknown = scan.result, None
-            else:
-                watched.residency, watched.residency_at = None, None
-                watched.residency_unknown = scan.unknown or f"cannot be looked at: {error}"
-                if watched.warm_wanted is not None:
-                    watched.warm = WarmView("waiting", detail=f"residency is unknown: {watched.residency_unknown}")
+            if scanned is not None:
+                pause = scanned.cpu_seconds / SCAN_CPU_SHARE
+                watched.next_residency = max(watched.next_residency, self._clock.monotonic() + pause)
+            if scanned is not None and scanned.result is not None:
+                watched.fresh_residency, watched.residency_unknown = scanned.result, None
+                return
+            watched.residency, watched.residency_at = None, None
+            watched.residency_unknown = (scanned and scanned.unknown) or f"cannot be looked at: {error}"
+            if watched.warm_wanted is not None:
+                watched.warm = WarmView("waiting", detail=f"residency is unknown: {watched.residency_unknown}")
 
-        self._workers.submit(Lane.WORK, f"residency {watched.name}", lambda: _whole(scan), done)
+        self._workers.submit(
+            Lane.WORK, f"looking at the residency of {watched.key}", lambda: _scan_all(paths, experts), done
+        )
 
     def _begin(self, watched: Watched, settings: Settings) -> None:
-        """Warm now if everything is known that the plan needs."""
+        """Warm now if everything is known that the plan needs, and nothing speaks against it."""
         model, residency = watched.model, watched.residency
         if watched.ready_at is None or watched.residency_at is None or model is None or model.experts is None:
             return
         if residency is None or watched.memory.limit_bytes is None:
+            return
+        against = _against_warming(watched)
+        if against is not None:
+            watched.warm = msgspec.structs.replace(watched.warm, state="paused", detail=f"waits: {against}")
             return
         why, watched.warm_wanted = watched.warm_wanted, None
         budget = warm_plan.budget_bytes(watched.memory, residency.resident_bytes, settings.warm_budget_bytes)
@@ -147,7 +182,7 @@ class ModelCare:
         except StartError as error:
             watched.warm = WarmView("failed", detail=str(error))
             return
-        log.info("%s: warming, because %s: %s", watched.name, why, plan.reason)
+        log.info("%s: warming its model, because %s: %s", watched.name, why, plan.reason)
         watched.warming = warming
         watched.warm = WarmView("running", 0, warming.progress.goal_bytes, plan.reason)
         self._loop.add(warming.fileno(), selectors.EVENT_READ, self._follower(watched, warming, plan.reason))
@@ -157,46 +192,72 @@ class ModelCare:
 
         def follow(_events: int) -> None:
             progress = warming.advance()
-            if progress.state != "running":
-                self._loop.remove(descriptor)
-                if watched.warming is warming:
-                    watched.warming = None
-                watched.next_residency = self._clock.monotonic()
-                log.info("%s: warming %s: %s", watched.name, progress.state, progress.error or reason)
-            state = "off" if progress.state == "stopped" else progress.state
-            watched.warm = WarmView(state, progress.done_bytes, progress.goal_bytes, progress.error or reason)
+            detail = progress.error or reason
+            if progress.state == "running":
+                watched.warm = WarmView("running", progress.done_bytes, progress.goal_bytes, detail)
+                return
+            self._loop.remove(descriptor)
+            watched.warming = None
+            watched.next_residency = self._clock.monotonic()
+            log.info("%s: warming %s: %s", watched.name, progress.state, detail)
+            state = {"stopped": "off" if watched.warm_wanted is None else "paused"}.get(progress.state, progress.state)
+            watched.warm = WarmView(state, progress.done_bytes, progress.goal_bytes, detail)
 
         return follow
 
     def _guard(self, watched: Watched) -> None:
-        """Warming must neither push memory to its limit nor take the disk from a request."""
+        """Warming must neither push memory to its limit nor take the disk from a request; it goes on when that is over."""
         assert watched.warming is not None
-        busy = watched.verdict.phase in (Phase.PREFILL, Phase.DECODE)
-        reads = 0.0 if watched.signals is None else watched.signals.get("process_read_bytes_per_second") or 0.0
-        if watched.verdict.memory in (MemoryState.NEAR_LIMIT, MemoryState.CRITICAL):
-            why = "memory is near its limit"
-        elif busy and reads > 8e6:
-            why = "the backend itself reads"
-        else:
-            return
-        log.info("%s: warming stops: %s", watched.name, why)
-        watched.warming.stop()
+        against = _against_warming(watched)
+        if against is not None and watched.warm_wanted is None:
+            log.info("%s: warming pauses: %s", watched.name, against)
+            self.want_warm(watched, "it was interrupted")
+            watched.warming.stop()
 
 
-def _whole(scan: ResidencyScan) -> None:
-    """All of a scan, with pauses, so that it takes a fifth of one core at most while it runs."""
-    while not scan.advance(_SCAN_PIECE_SECONDS):
-        time.sleep(_SCAN_PAUSE_SECONDS)
+def _against_warming(watched: Watched) -> str | None:
+    """Why the model is better not warmed at this moment; None when it may be."""
+    if watched.verdict.memory in (MemoryState.NEAR_LIMIT, MemoryState.CRITICAL):
+        return "memory is near its limit"
+    reads = 0.0 if watched.signals is None else watched.signals.get("process_read_bytes_per_second") or 0.0
+    if watched.verdict.phase in (Phase.PREFILL, Phase.DECODE) and reads > BUSY_READ_BYTES_PER_SECOND:
+        return "the backend itself reads"
+    return None
 
 
-def _kv_cost(watched: Watched) -> int | None:
-    """Bytes of KV cache a token of context costs with the backend's own cache types; None when unknown."""
+def kv_cost(watched: Watched) -> int | None:
+    """Bytes of KV cache a token of context costs with the backend's own cache types; None when either is unknown."""
     model, said = watched.model, watched.description
-    if model is None:
+    if model is None or said is None:
         return None
-    type_k = None if said is None else said.cache_type_k
-    type_v = None if said is None else said.cache_type_v
     try:
-        return kv_bytes_per_token(model.headers[0].metadata, type_k or "f16", type_v or "f16")
+        # What a command line does not say is llama.cpp's default.
+        return kv_bytes_per_token(model.headers[0].metadata, said.cache_type_k or "f16", said.cache_type_v or "f16")
     except GgufError:
         return None
+
+
+def _read(path: str, known: Sequence[str], stamp: object) -> _Read:
+    """Raises ModelFileError."""
+    devices = block_devices.under_file(path)
+    if stamp is not None and stamp == _stamp(known):
+        return _Read(None, devices, stamp)
+    model = read_model(path)
+    return _Read(model, devices, _stamp(model.identity.paths))
+
+
+def _stamp(paths: Sequence[str]) -> object:
+    """What changes when a file is replaced or written; None when one cannot be looked at."""
+    try:
+        return tuple((one.st_dev, one.st_ino, one.st_size, one.st_mtime_ns) for one in map(os.stat, paths))
+    except OSError:
+        return None
+
+
+def _scan_all(paths: Sequence[str], experts: ExpertMap | None) -> _Scanned:
+    """All of a scan, with pauses, so that it takes a fifth of one core at most while it runs."""
+    began = time.thread_time()
+    scan = ResidencyScan(paths, None if experts is None else expert_ranges(experts))
+    while not scan.advance(SCAN_PIECE_SECONDS):
+        time.sleep(SCAN_PAUSE_SECONDS)
+    return _Scanned(scan.result, scan.unknown, time.thread_time() - began)

@@ -23,7 +23,7 @@ def backend_view(watched: Watched, now: float) -> BackendView:
         name=watched.name,
         kind=watched.kind,
         verdict=watched.verdict,
-        sentence=sentence(watched.verdict, signals, watched.memory, now),
+        sentence=sentence(watched.verdict, signals, watched.memory, now, _absence(watched)),
         pid=None if watched.process is None else watched.process.pid,
         url=watched.url,
         supervised=supervisor is not None,
@@ -47,6 +47,14 @@ def backend_view(watched: Watched, now: float) -> BackendView:
         would_do=watched.would_do,
         cgroup=watched.cgroup.directory,
     )
+
+
+def _absence(watched: Watched) -> str | None:
+    if watched.supervisor is not None:
+        return watched.supervisor.absence
+    if watched.config is not None:
+        return "is not running, or no running process was recognised as it"
+    return None
 
 
 def _residency(watched: Watched, now: float) -> ResidencyView:

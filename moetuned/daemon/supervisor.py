@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import selectors
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Mapping, Sequence
 
 from moetuned.daemon.loop import Loop
 from moetuned.decide import supervision as sv
@@ -21,8 +22,8 @@ log = logging.getLogger(__name__)
 Say = Callable[[EventName, str], None]
 
 
-def command_for(command: list[str], model: str | None, plan: sv.LaunchPlan) -> list[str]:
-    """The arguments with {model}, {context} and {prompt_cache_mib} replaced; nothing else is interpreted."""
+def command_for(command: Sequence[str], model: str | None, plan: sv.LaunchPlan) -> list[str]:
+    """The arguments with {model}, {context} and {prompt_cache_mib} replaced; nothing else is interpreted, nor a value again."""
     values = {
         "{model}": model or "",
         "{context}": str(plan.context_length),
@@ -31,25 +32,41 @@ def command_for(command: list[str], model: str | None, plan: sv.LaunchPlan) -> l
     return [_filled(argument, values) for argument in command]
 
 
-def _filled(argument: str, values: dict[str, str]) -> str:
+def _filled(argument: str, values: Mapping[str, str]) -> str:
     for placeholder, value in values.items():
-        argument = argument.replace(placeholder, value)
+        before, found, after = argument.partition(placeholder)
+        if found:
+            return _filled(before, values) + value + _filled(after, values)
     return argument
+
+
+def preferred_plan(config: Backend) -> sv.LaunchPlan:
+    """What the config wants the backend to be started with."""
+    return sv.LaunchPlan(config.context.preferred, config.prompt_cache_mib)
 
 
 class Supervisor:
     """One backend's process. Belongs to the loop's thread; `say` gets the events."""
 
-    def __init__(self, config: Backend, loop: Loop, clock: Clock, record_directory: str, say: Say) -> None:
-        assert isinstance(config.supervise, SuperviseProcess)
+    def __init__(
+        self,
+        config: Backend,
+        loop: Loop,
+        clock: Clock,
+        record_directory: str,
+        say: Say,
+        timing: sv.Timing = sv.Timing(),  # noqa: B008  frozen
+    ) -> None:
         self.config = config
+        self.say = say
         self._loop = loop
         self._clock = clock
         self._directory = record_directory
-        self._say = say
+        self._template: Sequence[str] | None = None
         self.process: spawn.SupervisedProcess | None = None
-        plan = sv.LaunchPlan(config.context.preferred, config.prompt_cache_mib)
-        self.state = sv.Supervision(config.name, plan)
+        self.adopted_age_seconds: float | None = None
+        """How long ago an earlier daemon started the process that was taken over; None when it was not, or is not known."""
+        self.state = sv.Supervision(config.name, preferred_plan(config), timing)
 
     @property
     def identity(self) -> ProcessIdentity | None:
@@ -57,9 +74,13 @@ class Supervisor:
         return None if self.process is None else self.process.identity
 
     @property
-    def intended_absence(self) -> bool:
-        """Whether it is away because moetuned ended or restarts it."""
-        return self.state.stage in (sv.Stage.STOPPING, sv.Stage.STOPPED) or self.state.restart_began is not None
+    def absence(self) -> str | None:
+        """Why it does not run, the end of a sentence; None when there is nothing to add."""
+        return sv.absence(self.state, self._clock.monotonic())
+
+    def sets(self, placeholder: str) -> bool:
+        """Whether the command that runs (else: that would be started) takes this, e.g. "{context}"."""
+        return any(placeholder in argument for argument in self._template or self._supervise.command)
 
     def start(self) -> None:
         """Take over the process an earlier daemon started, or start one."""
@@ -69,6 +90,16 @@ class Supervisor:
     def restart(self, plan: sv.LaunchPlan) -> None:
         """End it and start it again with `plan`."""
         self._do(sv.restart(self.state, plan, self._clock.monotonic()))
+
+    def reconfigure(self, config: Backend) -> None:
+        """Use this entry of the config from the next start on."""
+        if preferred_plan(config) != preferred_plan(self.config):
+            self.state = sv.reconfigure(self.state, preferred_plan(config))
+        self.config = config
+
+    def resume(self) -> None:
+        """It was told to end for good: start it again once it has."""
+        self._do(sv.restart(self.state, preferred_plan(self.config), self._clock.monotonic()))
 
     def retry(self) -> None:
         """Try again after the breaker tripped."""
@@ -104,6 +135,12 @@ class Supervisor:
             self.process.close()
             self.process = None
 
+    @property
+    def _supervise(self) -> SuperviseProcess:
+        supervise = self.config.supervise
+        assert isinstance(supervise, SuperviseProcess)
+        return supervise
+
     def _do(self, moved: sv.Moved) -> None:
         self.state, commands = moved
         for command in commands:
@@ -112,17 +149,18 @@ class Supervisor:
                     self._start(plan)
                 case sv.Terminate():
                     if self.process is not None:
-                        log.info("%s: asking it to end", self.config.name)
+                        log.info("%s: asking process %d to end", self.config.name, self.process.identity.pid)
                         self.process.terminate()
                 case sv.Kill():
-                    log.warning("%s: does not end; killing it", self.config.name)
+                    log.warning("%s: it does not end within its time; killing it", self.config.name)
                     self.kill()
                 case sv.Say(name=name, message=message):
-                    self._say(name, message)
+                    self.say(name, message)
+                case sv.Note(message=message):
+                    log.warning("%s", message)
 
     def _start(self, plan: sv.LaunchPlan) -> None:
-        supervise = self.config.supervise
-        assert isinstance(supervise, SuperviseProcess)
+        supervise = self._supervise
         argv = command_for(supervise.command, self.config.model, plan)
         try:
             process = spawn.start(
@@ -135,14 +173,19 @@ class Supervisor:
         except spawn.StartError as error:
             self._do(sv.failed_to_start(self.state, str(error), self._clock.monotonic()))
             return
-        log.info(
-            "%s: started as process %d with a context of %d",
-            self.config.name,
-            process.identity.pid,
-            plan.context_length,
-        )
+        self._template = supervise.command
+        self.adopted_age_seconds = None
+        log.info("%s: started as process %d%s", self.config.name, process.identity.pid, self._with(plan))
         self._watch(process)
         self._record(process, argv, plan)
+
+    def _with(self, plan: sv.LaunchPlan) -> str:
+        parts = []
+        if self.sets("{context}"):
+            parts.append(f"a context of {plan.context_length} tokens")
+        if self.sets("{prompt_cache_mib}"):
+            parts.append(f"a prompt cache of {plan.prompt_cache_mib} MiB")
+        return " with " + " and ".join(parts) if parts else ""
 
     def _record(self, process: spawn.SupervisedProcess, argv: list[str], plan: sv.LaunchPlan) -> None:
         try:
@@ -172,13 +215,18 @@ class Supervisor:
                 return False
             process = spawn.adopt(ProcessIdentity(record.pid, record.start_ticks))
         except (backend_record.RecordError, OSError) as error:
-            log.warning("%s: %s", self.config.name, error)
+            log.warning("%s: whether an earlier moetuned started it cannot be told: %s", self.config.name, error)
             return False
         if process is None:
             return False
         plan = sv.LaunchPlan(record.context_length, record.prompt_cache_mib)
         self.state = sv.adopt(self.state, plan)
-        log.info("%s: found it running as process %d; taking it over", self.config.name, process.identity.pid)
+        if record.started_wall_seconds is not None:
+            self.adopted_age_seconds = max(0.0, self._clock.wall() - record.started_wall_seconds)
+        log.info(
+            "%s: an earlier moetuned started it as process %d; taking it over%s",
+            self.config.name, process.identity.pid, self._with(plan),
+        )  # fmt: skip
         self._watch(process)
         return True
 
@@ -187,12 +235,21 @@ class Supervisor:
         self._loop.add(process.fileno(), selectors.EVENT_READ, lambda _events: self._ended(process))
 
     def _ended(self, process: spawn.SupervisedProcess) -> None:
-        self._loop.remove(process.fileno())
+        descriptor = process.fileno()
         how = process.poll()
+        if how is None:
+            return
+        self._loop.remove(descriptor)
         self.process = None
         log.info("%s: process %d %s", self.config.name, process.identity.pid, how)
         try:
             backend_record.remove(self.config.name, self._directory)
         except OSError as error:
             log.warning("%s: cannot remove its record: %s", self.config.name, error.strerror)
-        self._do(sv.exited(self.state, str(how), self._clock.monotonic()))
+        self._do(sv.exited(self.state, self._told(how), self._clock.monotonic()))
+
+    def _told(self, how: spawn.Exit) -> str:
+        """How it ended; whoever sends SIGKILL when nobody meant to is most often the kernel."""
+        if how.code == -signal.SIGKILL:
+            return f"{how}: by the kernel's OOM killer, unless somebody did it by hand (dmesg tells)"
+        return str(how)

@@ -9,7 +9,7 @@ import msgspec
 
 from moetuned import tunables
 from moetuned.host.fs import HostFS
-from moetuned.schema.config import Profile, Tuning
+from moetuned.schema.config import Config
 from moetuned.schema.snapshot import TunableView
 from moetuned.schema.tunable import PlannedStep
 from moetuned.state import tuning
@@ -29,14 +29,16 @@ class TuningKeeper:
         self.views: tuple[TunableView, ...] = ()
         self.notes: tuple[str, ...] = ()
 
-    def apply(self, wanted: Tuning) -> None:
-        """Make the machine as `wanted` says, and give back what an earlier run left and nobody wants now."""
+    def apply(self, config: Config) -> None:
+        """Make the machine as `config` says, and give back what an earlier run left and nobody wants now.
+
+        Before backends are started: what a file takes when it is opened must be there by then.
+        """
         self.notes = ()
-        nothing_wanted = wanted.profile == Profile.OBSERVE and not wanted.sysctl and wanted.thp is None
-        if nothing_wanted and self._journal is None and not os.path.exists(self._path):
+        if tunables.changes_nothing(config.tuning) and self._journal is None and not os.path.exists(self._path):
             self._steps, self.views = (), ()
             return
-        self._steps, problems = tunables.plan_tuning(self._fs, wanted)
+        self._steps, problems = tunables.plan_tuning(self._fs, config.tuning, tunables.models_of(config))
         self.notes = problems
         try:
             journal = self._open()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from moetuned.daemon.supervisor import Supervisor
 from moetuned.decide import detector
 from moetuned.decide.facts import BackendFacts
@@ -19,29 +21,37 @@ from moetuned.schema.signals import Signals
 from moetuned.schema.snapshot import MemoryView, WarmView
 from moetuned.schema.verdict import Verdict
 
-HTTP_FRESH_SECONDS = 4.0
-"""An answer older than this is no answer; the probe is asked again every tick."""
+_numbers = itertools.count(1)
 
 
 class Watched:
-    """One backend: what the config says, what was found, what was decided last."""
+    """One backend: what the config says, what was found, what was decided last.
+
+    `key` is of this object alone: a backend that comes later under the same name has another one, so that work for the
+    earlier one is never taken for its.
+    """
 
     def __init__(self, name: str, config: Backend | None, at_seconds: float) -> None:
         self.name = name
+        self.key = f"{name} ({next(_numbers)})"
         self.config = config
         self.kind = config.kind if config is not None and config.kind is not None else "unknown"
         self.url: str | None = config.url if config is not None else None
         self.supervisor: Supervisor | None = None
+        self.main: ProcessIdentity | None = None
+        """The supervisor's process that `process` belongs to."""
         self.process: ProcessIdentity | None = None
         self.description: BackendDescription | None = None
         self.cgroup = MemoryCgroup()
+        self.next_cgroup: float = at_seconds
         self.disks: tuple[str, ...] = ()
         self.gone_since: float | None = at_seconds
 
         self.model_path: str | None = None
         self.model: ModelFile | None = None
+        self.model_stamp: object = None
+        """Identity, size and time of the model's parts as they were read; other ones are read again."""
         self.model_unknown: str | None = "no model known yet"
-        self.kv_bytes_per_token: int | None = None
 
         self.probe: Probe | None = None
         self.http: dict[str, str] = {}
@@ -63,6 +73,7 @@ class Watched:
 
         self.warm = WarmView()
         self.warm_wanted: str | None = None
+        self.seen_loading = False
         self.ready_at: float | None = None
         self.warming: Warming | None = None
 
@@ -99,15 +110,18 @@ class Watched:
         """Its model, once read."""
         return None if self.model is None else self.model.identity
 
-    def raw(self, now: float) -> RawBackend:
-        """What was read of it besides files since the last tick; residency is handed out once."""
+    def raw(self, now: float, http_fresh_seconds: float) -> RawBackend:
+        """What was read of it besides files since the last tick; residency is handed out once.
+
+        An answer over HTTP older than `http_fresh_seconds` is no answer.
+        """
         fresh, self.fresh_residency = self.fresh_residency, None
-        http = self.http if self.http_at is not None and now - self.http_at <= HTTP_FRESH_SECONDS else {}
+        http = self.http if self.http_at is not None and now - self.http_at <= http_fresh_seconds else {}
         return RawBackend(http=http, residency=fresh)
 
     def context_now(self) -> int | None:
         """Context length it runs with, tokens; None when unknown."""
-        if self.supervisor is not None and self.supervisor.process is not None:
+        if self.supervisor is not None and self.supervisor.process is not None and self.supervisor.sets("{context}"):
             return self.supervisor.state.plan.context_length
         if self.description is not None and self.description.context_length is not None:
             return self.description.context_length
@@ -117,20 +131,35 @@ class Watched:
 
     def prompt_cache_mib(self) -> int | None:
         """Prompt cache it was started with, MiB; None when unknown."""
-        if self.supervisor is not None:
+        if self.supervisor is not None and self.supervisor.sets("{prompt_cache_mib}"):
             return self.supervisor.state.plan.prompt_cache_mib
         return None if self.description is None else self.description.prompt_cache_mib
+
+    def follow_process(self, identity: ProcessIdentity, now: float) -> None:
+        """Take this process for the backend from now on."""
+        if self.process == identity:
+            return
+        if self.process is not None:
+            self.forget_process(now)
+        self.process = identity
+        self.gone_since = None
+        self.next_cgroup = now
+        self.residency_unknown = "not looked at yet"
+        self.next_residency = now
 
     def forget_process(self, now: float) -> None:
         """The process ended: nothing that belonged to it may speak for the next one."""
         self.process = None
+        self.description = None
         self.cgroup = MemoryCgroup()
         self.gone_since = now
         self.ready_at = None
+        self.seen_loading = False
         self.residency_at = None
         self.residency = None
         self.fresh_residency = None
         self.residency_unknown = "the backend does not run"
         self.http, self.http_at = {}, None
+        self.would_do = ()
         if self.warming is not None:
             self.warming.stop()

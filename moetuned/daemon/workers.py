@@ -1,7 +1,7 @@
 """Three lanes for work that blocks: probes, alerts, and the rest. Work never touches state; results come back to the loop.
 
 A lane is one thread with its own queue, so a hook that hangs delays other hooks and nothing else. A resource (a key) has
-one piece of work in flight at most; asking again while it runs is refused.
+one piece of work in flight at most; asking again while it runs is refused, and so is more than a lane can hold.
 """
 
 from __future__ import annotations
@@ -14,7 +14,12 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Any
 
+from moetuned.host.clock import Clock
+
 log = logging.getLogger(__name__)
+
+LANE_LIMIT = 64
+"""Most pieces of work that wait in or run on a lane."""
 
 
 class Lane(StrEnum):
@@ -26,16 +31,32 @@ class Lane(StrEnum):
 
 
 Done = Callable[[Any, BaseException | None], None]
-_Job = tuple[str, Callable[[], Any], Done]
+
+
+class _Job:
+    """One piece of work. `began` is set by the lane's thread; everything else belongs to the loop's thread."""
+
+    __slots__ = ("began", "done", "error", "key", "lane", "result", "work")
+
+    def __init__(self, lane: Lane, key: str, work: Callable[[], Any], done: Done) -> None:
+        self.lane = lane
+        self.key = key
+        self.work = work
+        self.done = done
+        self.began: float | None = None
+        self.result: Any = None
+        self.error: BaseException | None = None
 
 
 class Workers:
     """Runs functions off the loop. `fileno` becomes readable when results wait; then call `collect` in the loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._results: queue.SimpleQueue[tuple[str, Done, Any, BaseException | None]] = queue.SimpleQueue()
-        self._busy: set[str] = set()
+        self._results: queue.SimpleQueue[_Job] = queue.SimpleQueue()
+        self._jobs: dict[str, _Job] = {}
+        self._closing = False
         self._lanes: dict[Lane, queue.SimpleQueue[_Job | None]] = {lane: queue.SimpleQueue() for lane in Lane}
         self._threads = [
             threading.Thread(target=self._run, args=(self._lanes[lane],), name=f"lane-{lane}", daemon=True)
@@ -49,16 +70,32 @@ class Workers:
         return self._read
 
     def submit(self, lane: Lane, key: str, work: Callable[[], Any], done: Done) -> bool:
-        """Queue `work`; `done(result, error)` runs later in the loop. False: the same key is still in flight."""
-        if key in self._busy:
+        """Queue `work`; `done(result, error)` runs later in the loop. False: its key is in flight, or the lane is full."""
+        if key in self._jobs or self._closing:
             return False
-        self._busy.add(key)
-        self._lanes[lane].put((key, work, done))
+        if self.waiting(lane) >= LANE_LIMIT:
+            log.warning("%s is not done: %d things wait for the %s lane already", key, LANE_LIMIT, lane)
+            return False
+        self._jobs[key] = job = _Job(lane, key, work, done)
+        self._lanes[lane].put(job)
         return True
 
     def in_flight(self, key: str) -> bool:
         """Whether work for this key has not been collected yet."""
-        return key in self._busy
+        return key in self._jobs
+
+    def waiting(self, lane: Lane) -> int:
+        """Pieces of work of a lane that have not been collected yet."""
+        return sum(job.lane is lane for job in self._jobs.values())
+
+    def running_longer_than(self, seconds: float) -> tuple[tuple[str, float], ...]:
+        """Key and age (seconds) of work that has been running for longer than this."""
+        now = self._clock.monotonic()
+        return tuple(
+            (job.key, now - job.began)
+            for job in self._jobs.values()
+            if job.began is not None and now - job.began > seconds
+        )
 
     def collect(self) -> None:
         """Run the `done` of everything that finished. Called by the loop only."""
@@ -69,35 +106,34 @@ class Workers:
             pass
         while True:
             try:
-                key, done, result, error = self._results.get_nowait()
+                job = self._results.get_nowait()
             except queue.Empty:
                 return
-            self._busy.discard(key)
-            done(result, error)
+            self._jobs.pop(job.key, None)
+            job.done(job.result, job.error)
 
     def close(self, timeout_seconds: float) -> None:
-        """Take no more work and wait at most this long for each lane."""
+        """Take no more work, begin nothing that waits, and wait at most this long altogether for what runs."""
+        self._closing = True
         for lane in self._lanes.values():
             lane.put(None)
+        until = self._clock.monotonic() + timeout_seconds
         for thread in self._threads:
-            thread.join(timeout_seconds)
+            thread.join(max(0.0, until - self._clock.monotonic()))
         if not any(thread.is_alive() for thread in self._threads):
             os.close(self._read)
             os.close(self._write)
 
     def _run(self, jobs: queue.SimpleQueue[_Job | None]) -> None:
-        while (job := jobs.get()) is not None:
-            key, work, done = job
-            result: Any = None
-            error: BaseException | None = None
+        while (job := jobs.get()) is not None and not self._closing:
+            job.began = self._clock.monotonic()
             try:
-                result = work()
+                job.result = job.work()
             except Exception as failure:  # noqa: BLE001  one action may fail in any way; the loop reports it
-                error = failure
-            self._results.put((key, done, result, error))
+                job.error = failure
+            self._results.put(job)
             try:
                 os.write(self._write, b"x")
             except BlockingIOError:
-                pass
-            except OSError:
-                return
+                pass  # Full of wake-ups that nobody has read yet: one more tells nothing new.
+            del job

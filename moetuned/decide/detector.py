@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from moetuned.decide.detector_memory import MemoryAxis, step_memory
+from moetuned.decide.detector_memory import MemoryAxis, shown, step_memory
 from moetuned.decide.detector_paging import PagingAxis, step_paging
 from moetuned.decide.detector_phase import PhaseState, step_phase
 from moetuned.decide.detector_settings import DetectorSettings
@@ -74,7 +74,7 @@ def step(
         at_seconds=signals.at_seconds,
         phase=phase.state.phase,
         paging=paging.axis.paging,
-        memory=memory.axis.memory,
+        memory=shown(memory.axis),
         reasons=(phase.reason, *paging.reasons, *memory.reasons),
         phase_since=phase.state.since,
         paging_since=paging.axis.since,

@@ -15,14 +15,23 @@ RISING_RATIO = 0.01
 
 
 class MemoryAxis(msgspec.Struct, frozen=True):
-    """What is remembered."""
+    """What is remembered. `memory` is the last that was known; `known` False: it is unknown now.
+
+    So an alarm that is open stays so while headroom cannot be read, and is neither given twice nor lost.
+    """
 
     memory: MemoryState = MemoryState.UNKNOWN
+    known: bool = False
     since: float | None = None
     near_seconds: float = 0.0
     critical_seconds: float = 0.0
     clear_seconds: float = 0.0
     headroom_bytes: float | None = None
+
+
+def shown(axis: MemoryAxis) -> MemoryState:
+    """The state to show: unknown while headroom cannot be read."""
+    return axis.memory if axis.known else MemoryState.UNKNOWN
 
 
 class MemoryStep(msgspec.Struct, frozen=True):
@@ -44,9 +53,9 @@ def step_memory(axis: MemoryAxis, signals: Signals, phase: Phase, settings: Dete
     """Memory at this tick. Unknown headroom is unknown and begins nothing."""
     limits = _limits(signals, settings)
     if limits is None:
-        memory = MemoryState.UNKNOWN
         reason = _reason("headroom_bytes", None, None, None, "headroom is unknown")
-        return MemoryStep(MemoryAxis(memory=memory, since=_since(axis, memory, signals)), (reason,))
+        since = axis.since if not axis.known and axis.since is not None else signals.at_seconds
+        return MemoryStep(MemoryAxis(memory=axis.memory, since=since), (reason,))
     dt = min(signals.dt_seconds or 0.0, 5.0)
     recovering = axis.headroom_bytes is not None and limits.headroom > axis.headroom_bytes + RISING_RATIO * limits.total
     by_trend = _by_trend(signals, limits, phase, settings)
@@ -60,6 +69,7 @@ def step_memory(axis: MemoryAxis, signals: Signals, phase: Phase, settings: Dete
     memory = _next(axis.memory, near, critical, clear, settings, recovering=recovering, near_now=near_now)
     stepped = MemoryAxis(
         memory=memory,
+        known=True,
         since=_since(axis, memory, signals),
         near_seconds=near,
         critical_seconds=critical,
@@ -117,7 +127,7 @@ def _next(
 
 
 def _since(axis: MemoryAxis, memory: MemoryState, signals: Signals) -> float:
-    return axis.since if memory is axis.memory and axis.since is not None else signals.at_seconds
+    return axis.since if axis.known and memory is axis.memory and axis.since is not None else signals.at_seconds
 
 
 def _reasons(
@@ -144,7 +154,7 @@ def _begun(before: MemoryState, after: MemoryState, reasons: tuple[Reason, ...])
     low = (MemoryState.NEAR_LIMIT, MemoryState.CRITICAL)
     if after in low and before not in low:
         message = (
-            f"Memory nears its limit: {reasons[0].text}. Free memory or restart the backend with a shorter context "
+            f"Memory nears its limit: {reasons[0].text}; free memory or restart the backend with a shorter context "
             "or a smaller prompt cache, or the kernel will end a process."
         )
         return ((EventName.MEMORY_NEAR_LIMIT, message),)

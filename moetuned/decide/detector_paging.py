@@ -171,9 +171,9 @@ def _working(
     best = next((one for one in axis.best if one.busy_slots == busy), None)
     evidence = weigh(signals, phase, facts, settings, best=best, paging=axis.paging)
     if evidence.doing is Doing.UNKNOWN:
-        return PagingStep(
-            axis, (_reason("process_read_bytes_per_second", None, None, None, "whose reads these are is unknown"),)
-        )
+        reason = _reason("process_read_bytes_per_second", None, None, None, "whose reads these are is unknown")
+        # Cold was true while it loaded; now that it works nobody knows.
+        return PagingStep(_become(axis, Paging.UNKNOWN, signals) if axis.paging is Paging.COLD else axis, (reason,))
     axis = _learn(_count(axis, evidence, phase, dt), signals, evidence, busy)
     if thrashing:
         return _while_thrashing(axis, signals, evidence, settings)
@@ -216,7 +216,7 @@ def _learn(axis: PagingAxis, signals: Signals, evidence: Evidence, busy: int) ->
         others = tuple(one for one in best if one.busy_slots != busy)
         known = next((one for one in best if one.busy_slots == busy), None)
         if known is None or lasting > known.tokens_per_second:
-            best = (*others, Best(busy, lasting, token))[-MAX_BESTS:]
+            best = (*others, Best(busy, lasting, token, signals.get("missing_bytes_per_token")))[-MAX_BESTS:]
     return msgspec.structs.replace(axis, last_tokens_per_second=speed, best=best)
 
 
@@ -236,18 +236,18 @@ def _cause(axis: PagingAxis, evidence: Evidence, settings: DetectorSettings) -> 
 
 def _thrash(axis: PagingAxis, signals: Signals, cause: Cost) -> PagingStep:
     reasons = _thrash_reasons(axis, signals, (cause,))
-    message = f"It thrashes: {cause.text}; {reasons[-1].text}. {_ADVICE.get(cause.signal, _ADVICE_OTHER)}"
+    message = f"It thrashes: {cause.text}; {reasons[-1].text}; {_ADVICE.get(cause.signal, _ADVICE_OTHER)}"
     stepped = _become(axis, Paging.THRASHING, signals, calm_seconds=0.0)
     return PagingStep(stepped, reasons, ((EventName.THRASH_BEGIN, message),))
 
 
 _ADVICE = {
-    "cache_lost_ratio": "Give back the memory that something else took, or raise the limit.",
-    "bytes_per_token": "Lower the read-ahead of its disk, or give it more memory.",
-    "read_amplification": "Lower the read-ahead of its disk, or give it more memory.",
-    "bytes_per_major_fault": "Lower the read-ahead of its disk, or give it more memory.",
+    "cache_lost_ratio": "give back the memory that something else took, or raise the limit.",
+    "bytes_per_token": "lower the read-ahead of its disk, or give it more memory.",
+    "read_amplification": "lower the read-ahead of its disk, or give it more memory.",
+    "bytes_per_major_fault": "lower the read-ahead of its disk, or give it more memory.",
 }
-_ADVICE_OTHER = "Give it more memory, or use a smaller model or context."
+_ADVICE_OTHER = "give it more memory, or use a smaller model or context."
 
 
 def _thrash_reasons(axis: PagingAxis, signals: Signals, costs: tuple[Cost, ...]) -> tuple[Reason, ...]:

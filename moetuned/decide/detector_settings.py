@@ -52,10 +52,11 @@ class DetectorSettings(msgspec.Struct, frozen=True):
     """The same while it still shrinks by `squeezing_ratio_per_second` (of the model), unless it streamed before."""
     squeezing_ratio_per_second: float = 0.002
     slow_ratio: float = 0.25
-    """Tokens/s against this backend's own warm best; counts only where a token also costs more to read than it did then:"""
+    """Tokens/s against this backend's own warm best; counts only where a token costs more to read than it did then,"""
     dearer_ratio: float = 3.0
-    dearer_active_ratio: float = 0.1
-    """at least this many times as much, and at least this share of its active experts."""
+    """at least this many times as much,"""
+    less_resident_ratio: float = 0.1
+    """and this much less of the experts is resident."""
     excess_window_ratio: float = 2.5
     excess_window_bytes: int = 2 << 20
     release_factor: float = 0.8

@@ -45,6 +45,7 @@ class Best(msgspec.Struct, frozen=True):
     busy_slots: int
     tokens_per_second: float
     bytes_per_token: float
+    missing_bytes_per_token: float | None = None
 
 
 class Evidence(msgspec.Struct, frozen=True):
@@ -161,21 +162,28 @@ def _slow(
     best: Best | None,
     ease: float,
 ) -> tuple[Cost, ...]:
-    """Far below its own warm best, and because of what it reads: a busy processor or disk makes it slow at the same cost."""
+    """Far below its own warm best, because a token costs more to read than it did then, because less is resident.
+
+    A busy processor or disk makes it slow at the same cost; another topic makes a token dearer with as much resident. Where
+    nobody knows how much is resident the sign must last as long as other blind ones.
+    """
     speed, token = signals.get("tokens_per_second"), bytes_a_token(signals)
     if speed is None or token is None or best is None or phase is not Phase.DECODE:
         return ()
     limit = settings.slow_ratio / ease * best.tokens_per_second
-    dearer = settings.dearer_ratio * ease * best.bytes_per_token
-    if facts.layout is not None:
-        dearer = max(dearer, settings.dearer_active_ratio * facts.layout.active_expert_bytes)
-    if speed >= limit or token <= dearer:
+    if speed >= limit or token <= settings.dearer_ratio * ease * best.bytes_per_token:
         return ()
+    missing, layout = signals.get("missing_bytes_per_token"), facts.layout
+    blind = missing is None or layout is None or best.missing_bytes_per_token is None
+    if missing is not None and layout is not None and best.missing_bytes_per_token is not None:
+        more = missing - best.missing_bytes_per_token
+        if more < settings.less_resident_ratio * ease * layout.active_expert_bytes:
+            return ()
     text = (
         f"{speed:.1f} tokens/s at {format_bytes(token)} read a token; its own warm best is {best.tokens_per_second:.1f} "
         f"at {format_bytes(best.bytes_per_token)} (limit {limit:.1f})"
     )
-    return (Cost("tokens_per_second", speed, limit, text, weak=True),)
+    return (Cost("tokens_per_second", speed, limit, text, weak=not blind, blind=blind),)
 
 
 def bytes_a_token(signals: Signals) -> float | None:

@@ -18,10 +18,19 @@ _PHASES = {
 }
 
 
-def sentence(verdict: Verdict, signals: Mapping[str, float | None], memory: MemoryView, now: float) -> str:
-    """One sentence, without the backend's name and without a full stop; `now` is monotonic seconds."""
+def sentence(
+    verdict: Verdict,
+    signals: Mapping[str, float | None],
+    memory: MemoryView,
+    now: float,
+    absence: str | None = None,
+) -> str:
+    """One sentence, without the backend's name and without a full stop; `now` is monotonic seconds.
+
+    `absence`: what is known of why it does not run, a sentence of the same kind.
+    """
     if verdict.phase == Phase.ABSENT:
-        return "is not running"
+        return absence or "is not running"
     parts = [_paging(verdict, signals, now)]
     if (text := _memory(verdict, memory, now)) is not None:
         parts.insert(0, text)

@@ -13,12 +13,18 @@ import msgspec
 from moetuned.schema.event import EventName
 from moetuned.schema.units import format_duration
 
-TERMINATE_SECONDS = 15.0
-"""How long a backend may take to end after SIGTERM before it is killed."""
-BACKOFF_SECONDS = (1.0, 2.0, 5.0, 15.0, 30.0, 60.0)
-BREAKER_EXITS = 5
-BREAKER_SECONDS = 600.0
-"""This many unexpected exits within this time and the backend is left to its owner."""
+
+class Timing(msgspec.Struct, frozen=True):
+    """Patience with a backend, seconds.
+
+    `terminate_seconds`: how long it may take to end after SIGTERM before it is killed. `breaker_exits` unexpected exits within
+    `breaker_seconds` and it is left to its owner; before that it is started again after `backoff_seconds`, one for each exit.
+    """
+
+    terminate_seconds: float = 15.0
+    backoff_seconds: tuple[float, ...] = (1.0, 2.0, 5.0, 15.0, 30.0, 60.0)
+    breaker_exits: int = 5
+    breaker_seconds: float = 600.0
 
 
 class Stage(StrEnum):
@@ -60,16 +66,28 @@ class Say(msgspec.Struct, frozen=True):
     message: str
 
 
-Command = Start | Terminate | Kill | Say
+class Note(msgspec.Struct, frozen=True):
+    """A sentence for the log: what happened is known from an event before."""
+
+    message: str
+
+
+Command = Start | Terminate | Kill | Say | Note
 
 
 class Supervision(msgspec.Struct, frozen=True):
-    """State of one backend. Times are monotonic seconds."""
+    """State of one backend. Times are monotonic seconds.
+
+    `plan` is what it runs with (or ran with last), `next_plan` what the restart under way gives it, `later_plan` what the config
+    wants at the next start of any kind.
+    """
 
     backend: str
     plan: LaunchPlan
+    timing: Timing = Timing()
     stage: Stage = Stage.STOPPED
     next_plan: LaunchPlan | None = None
+    later_plan: LaunchPlan | None = None
     kill_at: float | None = None
     retry_at: float | None = None
     restart_began: float | None = None
@@ -86,7 +104,14 @@ def begin(state: Supervision) -> Moved:
     """Start a backend that is known not to run."""
     if state.stage not in (Stage.STOPPED, Stage.WAITING, Stage.BROKEN):
         return state, ()
-    return _replace(state, stage=Stage.LOADING, retry_at=None), (Start(state.plan),)
+    plan = state.later_plan or state.plan
+    exits = () if state.stage == Stage.BROKEN else state.exits
+    return _replace(state, stage=Stage.LOADING, plan=plan, later_plan=None, retry_at=None, exits=exits), (Start(plan),)
+
+
+def reconfigure(state: Supervision, plan: LaunchPlan) -> Supervision:
+    """The config wants another plan: it is used when the backend is started the next time."""
+    return _replace(state, later_plan=plan)
 
 
 def adopt(state: Supervision, plan: LaunchPlan) -> Supervision:
@@ -113,10 +138,12 @@ def healthy(state: Supervision, now: float) -> Moved:
 
 
 def restart(state: Supervision, plan: LaunchPlan, now: float) -> Moved:
-    """End the process and start it again with `plan`."""
+    """End the process and start it again with `plan`, which also goes before what the config wanted for later."""
+    state = _replace(state, later_plan=None)
     if state.stage in (Stage.LOADING, Stage.READY):
+        kill_at = now + state.timing.terminate_seconds
         return (
-            _replace(state, stage=Stage.STOPPING, next_plan=plan, kill_at=now + TERMINATE_SECONDS, restart_began=now),
+            _replace(state, stage=Stage.STOPPING, next_plan=plan, kill_at=kill_at, restart_began=now),
             (Terminate(),),
         )
     if state.stage == Stage.STOPPING:
@@ -127,7 +154,8 @@ def restart(state: Supervision, plan: LaunchPlan, now: float) -> Moved:
 def stop(state: Supervision, now: float) -> Moved:
     """End the process for good."""
     if state.stage in (Stage.LOADING, Stage.READY):
-        return _replace(state, stage=Stage.STOPPING, next_plan=None, kill_at=now + TERMINATE_SECONDS), (Terminate(),)
+        kill_at = now + state.timing.terminate_seconds
+        return _replace(state, stage=Stage.STOPPING, next_plan=None, kill_at=kill_at), (Terminate(),)
     if state.stage == Stage.STOPPING:
         return _replace(state, next_plan=None), ()
     return _replace(state, stage=Stage.STOPPED, retry_at=None), ()
@@ -150,21 +178,22 @@ def exited(state: Supervision, how: str, now: float) -> Moved:
         )
     if state.stage not in (Stage.LOADING, Stage.READY):
         return state, ()
-    exits = (*(at for at in state.exits if now - at < BREAKER_SECONDS), now)
-    if len(exits) >= BREAKER_EXITS:
+    timing = state.timing
+    exits = (*(at for at in state.exits if now - at < timing.breaker_seconds), now)
+    if len(exits) >= timing.breaker_exits:
         message = (
-            f"{state.backend} {how}, {len(exits)} times within {format_duration(BREAKER_SECONDS)}: moetuned leaves it stopped; "
-            "read its log, then reload moetuned to try again"
+            f"{state.backend} {how}, {len(exits)} times within {format_duration(timing.breaker_seconds)}: moetuned leaves it "
+            "stopped; read its log, then reload moetuned to try again"
         )
         return (
             _replace(state, stage=Stage.BROKEN, exits=exits, restart_began=None, down=True),
             (Say(EventName.BACKEND_DOWN, message),),
         )
-    delay = BACKOFF_SECONDS[min(len(exits), len(BACKOFF_SECONDS)) - 1]
+    delay = timing.backoff_seconds[min(len(exits), len(timing.backoff_seconds)) - 1]
     message = f"{state.backend} {how}; it is started again in {format_duration(delay)}"
     return (
         _replace(state, stage=Stage.WAITING, exits=exits, retry_at=now + delay, restart_began=None, down=True),
-        (Say(EventName.BACKEND_DOWN, message),),
+        (Note(message) if state.down else Say(EventName.BACKEND_DOWN, message),),
     )
 
 
@@ -176,7 +205,19 @@ def failed_to_start(state: Supervision, why: str, now: float) -> Moved:
 def tick(state: Supervision, now: float) -> Moved:
     """Time passed: kill what does not end, retry what waits."""
     if state.stage == Stage.STOPPING and state.kill_at is not None and now >= state.kill_at:
-        return _replace(state, kill_at=now + TERMINATE_SECONDS), (Kill(),)
+        return _replace(state, kill_at=now + state.timing.terminate_seconds), (Kill(),)
     if state.stage == Stage.WAITING and state.retry_at is not None and now >= state.retry_at:
         return begin(state)
     return state, ()
+
+
+def absence(state: Supervision, now: float) -> str | None:
+    """Why it does not run, as the end of the sentence "NAME …"; None when there is nothing to add."""
+    match state.stage:
+        case Stage.STOPPING:
+            return "is being ended" if state.next_plan is None else "is being restarted"
+        case Stage.WAITING if state.retry_at is not None:
+            return f"is not running; it is started again in {format_duration(max(1.0, round(state.retry_at - now)))}"
+        case Stage.BROKEN:
+            return f"is not running: it failed {len(state.exits)} times in a row; read its log, then reload moetuned to try again"
+    return None

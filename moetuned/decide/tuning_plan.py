@@ -8,14 +8,16 @@ from collections.abc import Mapping, Sequence
 from moetuned.schema.config import Profile, Tuning
 from moetuned.schema.tunable import Cell, Codec, PlannedStep, Reading, StepKind, TunableSpec, Wanted
 
+READ_AHEAD_KEY = "tuning.read_ahead"
 _INTEGER = re.compile(r"\s*-?\d{1,19}\s*")
 
 
 def choose(tuning: Tuning, specs: Sequence[TunableSpec]) -> tuple[tuple[Wanted, ...], tuple[str, ...]]:
     """The values `tuning` asks for, in order of name, and every problem of its overlay, one sentence each.
 
-    `tuning.sysctl` and `tuning.thp` win over the profile. A key that no spec has, a value that is out of the kernel's
-    range and both files of a pair at once are problems.
+    `tuning.sysctl`, `tuning.thp` and `tuning.read_ahead` win over the profile. A key that no spec has, a value that is out
+    of the kernel's range and both files of a pair at once are problems. A key that each device has for itself counts for
+    all of them, and is no problem without any.
     """
     wanted: dict[str, Wanted] = {}
     problems: list[str] = []
@@ -26,7 +28,12 @@ def choose(tuning: Tuning, specs: Sequence[TunableSpec]) -> tuple[tuple[Wanted, 
     overlay: list[tuple[str, int | str]] = [(f"tuning.sysctl.{key}", value) for key, value in tuning.sysctl.items()]
     if tuning.thp is not None:
         overlay.append(("tuning.thp", tuning.thp))
-    by_key = {key: (spec, path) for spec in specs for key, path in _keys(spec)}
+    by_key: dict[str, list[tuple[TunableSpec, str]]] = {READ_AHEAD_KEY: []}
+    for spec in specs:
+        for key, path in _keys(spec):
+            by_key.setdefault(key, []).append((spec, path))
+    if tuning.read_ahead is not None:
+        overlay.append((READ_AHEAD_KEY, tuning.read_ahead))
     overlaid: dict[str, str] = {}
     for key, value in overlay:
         if key not in by_key:
@@ -34,15 +41,15 @@ def choose(tuning: Tuning, specs: Sequence[TunableSpec]) -> tuple[tuple[Wanted, 
                 f"{key}: moetuned does not know this setting; `moetunectl tune explain` lists those it knows"
             )
             continue
-        spec, path = by_key[key]
-        if spec.name in overlaid:
-            problems.append(f"{key}: {overlaid[spec.name]} sets the same limit; keep one of the two")
-            continue
-        overlaid[spec.name] = key
-        text, problem = _checked(spec, path, value)
-        if problem is not None:
-            problems.append(f"{key}: {value!r} {problem}")
-        else:
+        for spec, path in by_key[key]:
+            if spec.name in overlaid:
+                problems.append(f"{key}: {overlaid[spec.name]} sets the same limit; keep one of the two")
+                break
+            overlaid[spec.name] = key
+            text, problem = _checked(spec, path, value)
+            if problem is not None:
+                problems.append(f"{key}: {value!r} {problem}")
+                break
             wanted[spec.name] = Wanted(spec, Cell(path, text), key)
     return tuple(wanted[name] for name in sorted(wanted)), tuple(problems)
 

@@ -63,6 +63,8 @@ def plan(
     is what is free). Ranges of one kind may come in any order but do not overlap.
     """
     budget = max(0, budget_bytes)
+    if resident is not None and resident.resident_bytes >= model_bytes:
+        return WarmPlan((), (), 0, f"the whole model ({format_bytes(model_bytes)}) is in memory already")
     if model_bytes <= budget:
         everything = _joined((*other_ranges, *expert_ranges, *embedding_ranges))
         return WarmPlan((), everything, _size(everything), f"the whole model ({format_bytes(model_bytes)}) fits")

@@ -45,8 +45,10 @@ def window_of(samples: Sequence[Sample], backend: str, facts: BackendFacts) -> W
     """The unbroken run of moments that ends with the last sample; None when the backend is not in that sample."""
     moments: list[Moment] = []
     for sample in reversed(samples[-MAX_MOMENTS:]):
-        own = next((one for one in sample.backends if one.name == backend), None)
-        if own is None:
+        for own in sample.backends:
+            if own.name == backend:
+                break
+        else:
             break
         moment = Moment(sample.at_seconds, sample.machine, own)
         if moments and not _continues(moment, moments[-1]):

@@ -27,8 +27,8 @@ MAX_KEPT_ELEMENTS = 1024
 """Number arrays up to this length are kept (llama.cpp allows 512 layers); longer ones are only counted."""
 
 _MAX_KEYS = 16_384
-_MAX_TENSORS = 131_072
-_MAX_STRINGS = 4 << 20
+_MAX_TENSORS = 65_536
+_MAX_STRINGS = 2 << 20
 _MAX_KEY_BYTES = 65_535
 _MAX_TENSOR_NAME_BYTES = 256
 _MAX_STRING_BYTES = 1 << 20
@@ -146,7 +146,7 @@ def header_steps(file_bytes: int | None) -> Steps:
     version, big_endian, tensor_count, key_count = yield from window.retrying(_read_counts)
     metadata: dict[str, Value] = {}
     skipped: dict[str, SkippedArray] = {}
-    kept_bytes = 0
+    kept_bytes = strings = 0
     for _ in range(key_count):
         key, value, array = yield from window.retrying(_read_key)
         if key in metadata or key in skipped:
@@ -155,12 +155,15 @@ def header_steps(file_bytes: int | None) -> Steps:
             )
         if array is None:
             metadata[key] = value
-            kept_bytes += len(key) + (len(value) if isinstance(value, str | tuple) else 0)
+            kept_bytes += len(key) + _kept_bytes(value)
             if kept_bytes > _MAX_KEPT_BYTES:
                 raise GgufError(f"its metadata text is larger than {_MAX_KEPT_BYTES} bytes; that is no model's header")
         else:
             skipped[key] = array
-            yield from _skip_array(window, key, array)
+            strings += array.count if array.type_code == _STRING else 0
+            if strings > _MAX_STRINGS:
+                raise GgufError(f"its metadata claims {strings} strings up to {key!r}, more than {_MAX_STRINGS}")
+            yield from _skip_array(window, array)
     alignment = _alignment(metadata)
     infos: list[tuple[str, int, tuple[int, ...], int]] = []
     for _ in range(tensor_count):
@@ -312,12 +315,14 @@ def _read_key(window: _Window) -> tuple[str, Value, SkippedArray | None]:
     return key, layout.unpack(window.take(layout.size)), None
 
 
-def _skip_array(window: _Window, key: str, array: SkippedArray) -> Generator[NeedMore, bytes, None]:
+def _kept_bytes(value: Value) -> int:
+    return len(value) * (1 if isinstance(value, str) else 8) if isinstance(value, str | tuple) else 8
+
+
+def _skip_array(window: _Window, array: SkippedArray) -> Generator[NeedMore, bytes, None]:
     if array.type_code != _STRING:
         yield from window.jump(array.count * struct.calcsize("=" + _SCALARS[array.type_code]))
         return
-    if array.count > _MAX_STRINGS:
-        raise GgufError(f"the metadata key {key!r} claims {array.count} strings, more than {_MAX_STRINGS}")
     left = window.skip_strings(array.count)
     while left:
         yield from window.fill(8)

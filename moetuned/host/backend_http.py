@@ -139,7 +139,15 @@ def loopback_address(url: str) -> tuple[str, int, str]:
         loopback = ipaddress.ip_address(host).is_loopback
     except ValueError:
         loopback = False
-    if parts.scheme != "http" or not loopback or parts.username is not None or parts.query or parts.fragment:
+    plain = parts.path.isascii() and parts.path.isprintable() and " " not in parts.path
+    if (
+        parts.scheme != "http"
+        or not loopback
+        or not plain
+        or parts.username is not None
+        or parts.query
+        or parts.fragment
+    ):
         raise ValueError(f"{url!r} is no HTTP address on this machine; write e.g. http://127.0.0.1:8080")
     return host, parts.port or 80, parts.path.rstrip("/")
 

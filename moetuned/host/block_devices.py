@@ -28,7 +28,8 @@ _NETWORK = ("nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "virtiofs")
 class FileDevices(msgspec.Struct, frozen=True):
     """What is under a file. `names` are names in /sys/block; () when unknown, and `unknown` says why in one sentence.
 
-    `read_ahead_kb` is the number in `read_ahead_path`; both None when it is not known which one counts.
+    `read_ahead_kb` is the number in `read_ahead_path`; both None when it is not known which one counts. They can be known
+    where the disks are not (btrfs on several devices).
     """
 
     names: tuple[str, ...] = ()
@@ -50,22 +51,27 @@ def under_file(
 ) -> FileDevices:
     """The devices under the file or directory `path`. Never raises; what cannot be found out is unknown with a reason."""
     try:
-        real = os.path.realpath(path, strict=True) if fs is _REAL else path
+        real = os.path.realpath(path, strict=True) if device_of is device_number else path
         number = device_of(real)
         mount = mount_of(parse_mountinfo(fs.read_text("/proc/self/mountinfo")), real)
         kind = None if mount is None else mount.kind
+        names: tuple[str, ...] = ()
+        unknown = None
         try:
             top = _top(fs, number, mount)
+            names = tuple(dict.fromkeys(_leaves(fs, top, device_of, _DEEPEST)))
+            read_ahead = _read_ahead_path(fs, top)
         except _NoDiskError as error:
-            return FileDevices(filesystem=kind, unknown=str(error))
-        names = tuple(dict.fromkeys(_leaves(fs, top, device_of, _DEEPEST)))
-        read_ahead = _read_ahead_path(fs, top, kind)
+            read_ahead, unknown = None, str(error)
+        if kind == "btrfs" and mount is not None:
+            read_ahead = _btrfs_read_ahead_path(fs, mount.source)
         return FileDevices(
             names=names,
             rotational=_rotational(fs, names),
             read_ahead_kb=None if read_ahead is None else _number(fs, read_ahead),
             read_ahead_path=read_ahead,
             filesystem=kind,
+            unknown=unknown,
         )
     except OSError as error:
         return FileDevices(unknown=f"cannot find the disk under {path}: {error.strerror or error}")
@@ -93,19 +99,44 @@ def _top(fs: HostFS, number: tuple[int, int], mount: Mount | None) -> str:
 
 def _btrfs(fs: HostFS, source: str) -> str:
     """Btrfs hides its device behind a number of its own, but lists its devices in /sys/fs/btrfs."""
+    found = _btrfs_directory(fs, source)
+    if found is None:
+        raise _NoDiskError(f"no btrfs in /sys/fs/btrfs has the device {source}")
+    devices = found[1]
+    if len(devices) > 1:
+        raise _NoDiskError(
+            f"it is on a btrfs of {len(devices)} devices ({', '.join(devices)}), which does not say which holds a file"
+        )
+    return _whole(fs, fs.resolve_link(f"/sys/class/block/{devices[0]}"))
+
+
+def _btrfs_directory(fs: HostFS, source: str) -> tuple[str, list[str]] | None:
+    """Directory of the btrfs that has the device `source`, and the names of all its devices."""
     name = source.rpartition("/")[2]
     if source.startswith("/dev/mapper/"):
         name = fs.resolve_link(source).rpartition("/")[2]
     for label in fs.list_directory("/sys/fs/btrfs"):
-        directory = f"/sys/fs/btrfs/{label}/devices"
-        devices = fs.list_directory(directory) if fs.exists(directory) else []
+        directory = f"/sys/fs/btrfs/{label}"
+        devices = fs.list_directory(f"{directory}/devices") if fs.exists(f"{directory}/devices") else []
         if name in devices:
-            if len(devices) > 1:
-                raise _NoDiskError(
-                    f"it is on a btrfs of {len(devices)} devices ({', '.join(devices)}), which does not say which holds a file"
-                )
-            return _whole(fs, fs.resolve_link(f"/sys/class/block/{name}"))
-    raise _NoDiskError(f"no btrfs in /sys/fs/btrfs has the device {source}")
+            return directory, devices
+    return None
+
+
+def _btrfs_read_ahead_path(fs: HostFS, source: str) -> str | None:
+    """Its own bdi, that of all its devices: linked from its directory in newer kernels, else known when there is only one btrfs."""
+    found = _btrfs_directory(fs, source)
+    if found is None:
+        return None
+    if fs.exists(f"{found[0]}/bdi"):
+        name = fs.resolve_link(f"{found[0]}/bdi").rpartition("/")[2]
+    else:
+        own = [name for name in fs.list_directory("/sys/class/bdi") if name.startswith("btrfs-")]
+        if len(own) != 1:
+            return None
+        name = own[0]
+    path = f"/sys/class/bdi/{name}/read_ahead_kb"
+    return path if fs.exists(path) else None
 
 
 def _whole(fs: HostFS, directory: str) -> str:
@@ -141,10 +172,7 @@ def _under_backing_file(fs: HostFS, path: str, device_of: Callable[[str], tuple[
     return _whole(fs, fs.resolve_link(link)) if number[0] != 0 and fs.exists(link) else None
 
 
-def _read_ahead_path(fs: HostFS, top: str, kind: str | None) -> str | None:
-    if kind == "btrfs":
-        own = [name for name in fs.list_directory("/sys/class/bdi") if name.startswith("btrfs-")]
-        return f"/sys/class/bdi/{own[0]}/read_ahead_kb" if len(own) == 1 else None
+def _read_ahead_path(fs: HostFS, top: str) -> str | None:
     path = f"{top}/bdi/read_ahead_kb"
     return f"/sys/block/{top.rpartition('/')[2]}/bdi/read_ahead_kb" if fs.exists(path) else None
 

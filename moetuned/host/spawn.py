@@ -98,8 +98,8 @@ class SupervisedProcess:
             self._child.returncode = 0
 
     def _signal(self, number: int) -> None:
-        if self._exit is None and not self._handle.ended():
-            _signal_group(self.identity.pid, number)
+        # Once only: llama-server takes a second SIGTERM for "at once" and exits with an error.
+        if self._exit is None and not self._handle.ended() and not _signal_group(self.identity.pid, number):
             self._handle.send(number)
 
 
@@ -222,11 +222,13 @@ def _drop_daemon_privileges(pid: int) -> None:
         log.warning("child %d keeps the daemon's OOM score or nice value: %s", pid, error)
 
 
-def _signal_group(group: int, number: int) -> None:
+def _signal_group(group: int, number: int) -> bool:
+    """Whether there was such a group to signal."""
     try:
         os.killpg(group, number)
     except (ProcessLookupError, PermissionError):
-        pass
+        return False
+    return True
 
 
 def _signal_name(number: int) -> str:

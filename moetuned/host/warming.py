@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -49,13 +50,12 @@ class Warming:
         self._child = child
         self._input = child.stdin
         self._output = child.stdout
-        self._plan = memoryview(plan)
         self._rest = b""
         self._stopped = False
+        self._outcome: str | None = None
         self.progress = WarmProgress("running", 0, goal_bytes)
         os.set_blocking(self._output.fileno(), False)
-        os.set_blocking(self._input.fileno(), False)
-        self._send()
+        self._send(plan)
 
     @property
     def pid(self) -> int:
@@ -70,7 +70,6 @@ class Warming:
         """Read what it has said, never waiting for more. After done, stopped or failed everything is closed."""
         if self.progress.state != "running":
             return self.progress
-        self._send()
         try:
             while chunk := os.read(self._output.fileno(), 1 << 16):
                 self._take(chunk)
@@ -82,7 +81,6 @@ class Warming:
     def stop(self) -> None:
         """Have it end after the piece it is at; `advance` says when it has."""
         self._stopped = True
-        self._plan = self._plan[:0]
         self._close_input()
 
     def kill(self) -> None:
@@ -92,15 +90,21 @@ class Warming:
         if self.progress.state == "running":
             self._end()
 
-    def _send(self) -> None:
-        """Give it (the rest of) the plan. The pipe stays open: its end of file means stop."""
+    def _send(self, plan: bytes) -> None:
+        """Give it the plan. The pipe stays open afterwards: its end of file means stop."""
+        pipe = self._input.fileno()
         try:
-            while self._plan:
-                self._plan = self._plan[os.write(self._input.fileno(), self._plan) :]
-        except BlockingIOError:
-            pass
+            if len(plan) > fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ):
+                # The whole plan goes into the pipe, so that nobody has to wait until the process reads.
+                fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, len(plan))
+        except OSError:
+            pass  # Over /proc/sys/fs/pipe-max-size: wait for it, it reads as soon as it runs.
+        left = memoryview(plan)
+        try:
+            while left:
+                left = left[os.write(pipe, left) :]
         except BrokenPipeError:
-            self._plan = self._plan[:0]
+            pass  # It has ended; `advance` says how.
 
     def _take(self, chunk: bytes) -> None:
         *lines, self._rest = (self._rest + chunk).split(b"\n")
@@ -110,9 +114,12 @@ class Warming:
                 line = msgspec.json.decode(text, type=_Line)
             except msgspec.MsgspecError:
                 continue
-            state = "running" if line.finished is None else "done" if line.finished else "stopped"
+            if line.error is not None:
+                self._outcome = "failed"
+            elif line.finished is not None:
+                self._outcome = "done" if line.finished else "stopped"
             self.progress = WarmProgress(
-                "failed" if line.error is not None else state,
+                "running",
                 max(line.done_bytes, self.progress.done_bytes),
                 self.progress.goal_bytes,
                 line.seconds,
@@ -125,13 +132,11 @@ class Warming:
         self._close_input()
         self._output.close()
         code = self._child.wait()
-        if self.progress.state == "running":
-            changes = (
-                {"state": "stopped"}
-                if self._stopped
-                else {"state": "failed", "error": f"the warming process ended unexpectedly (code {code})"}
-            )
-            self.progress = msgspec.structs.replace(self.progress, **changes)
+        error = self.progress.error
+        if self._outcome is None:
+            self._outcome = "stopped" if self._stopped else "failed"
+            error = None if self._stopped else f"the warming process ended unexpectedly (code {code})"
+        self.progress = msgspec.structs.replace(self.progress, state=self._outcome, error=error)
 
     def _close_input(self) -> None:
         try:

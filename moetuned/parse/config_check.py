@@ -80,10 +80,14 @@ def _check_tuning(config: Config, known: Collection[str] | None) -> Iterator[Pro
             yield _error(path, None, f"moetuned has no tunable for it, so it could not undo it; {hint}")
         if isinstance(value, str) and re.fullmatch(r"[0-9A-Za-z_ .,:-]{1,200}", value) is None:
             yield _error(path, value, "must be one line of letters, digits, blanks and .,:-")
-    if tuning.profile is Profile.OBSERVE and (tuning.sysctl or tuning.thp is not None):
-        key = "sysctl" if tuning.sysctl else "thp"
+    overlay = {"sysctl": tuning.sysctl or None, "thp": tuning.thp, "read_ahead": tuning.read_ahead}
+    used = [key for key, value in overlay.items() if value is not None]
+    if tuning.profile is Profile.OBSERVE and used:
         hint = "has no effect: profile is observe, which changes nothing; set profile: moe-offload or take it out"
-        yield _warning(("tuning", key), None, hint)
+        yield _warning(("tuning", used[0]), None, hint)
+    elif tuning.read_ahead is not None and all(backend.model is None for backend in config.backends):
+        hint = "has no effect: no backend of the config has a model, so there is no file system to set it for"
+        yield _warning(("tuning", "read_ahead"), None, hint)
 
 
 def _check_watch(config: Config) -> Iterator[Problem]:

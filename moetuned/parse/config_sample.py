@@ -26,6 +26,7 @@ _INSTALLED: Mapping[str, str] = {
 _EXAMPLES: Mapping[str, str] = {
     "tuning.sysctl": "{vm.vfs_cache_pressure: 50}",
     "tuning.thp": "never",
+    "tuning.read_ahead": "128",
     "backends": """\
 - name: glm
   kind: llama-server

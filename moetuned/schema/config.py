@@ -49,6 +49,13 @@ class Tuning(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Literal["always", "madvise", "never"] | None,
         Meta(description="Transparent huge pages; unset: what the profile says."),
     ] = None
+    read_ahead: Annotated[
+        Annotated[int, Meta(ge=4, le=65536)] | None,
+        Meta(
+            description="Read-ahead (KiB) of the file systems that the backends' models are on; unset: left alone. "
+            "A backend takes it when it opens its model."
+        ),
+    ] = None
 
 
 class SuperviseProcess(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="by", tag="process"):

@@ -27,12 +27,14 @@ class Twin(msgspec.Struct, frozen=True):
 class Place(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where a setting is read and written: enough to put a value back without knowing which tunable it was.
 
-    `twin_path`: the other file of a pair (see `Twin`).
+    `twin_path`: the other file of a pair (see `Twin`). `taken_at_open`: the kernel copies the value when a file is opened,
+    so a change does not reach files that are open already.
     """
 
     path: str
     codec: Codec
     twin_path: str | None = None
+    taken_at_open: bool = False
 
 
 class Cell(msgspec.Struct, frozen=True):
@@ -56,6 +58,9 @@ class TunableSpec(msgspec.Struct, frozen=True):
 
     `config_key` is what an administrator writes to choose another value. `lowest` and `highest` are the kernel's own
     limits of an integer, None where it has none.
+
+    `per_device`: there is one setting for each device under a configured model; the file's own SPEC only describes them, with
+    a `*` in its path, and `instances` beside it finds them. `unknown`: why it is not known where this one is, None when it is.
     """
 
     name: str
@@ -66,6 +71,8 @@ class TunableSpec(msgspec.Struct, frozen=True):
     highest: int | None = None
     choices: tuple[str, ...] = ()
     twin: Twin | None = None
+    per_device: bool = False
+    unknown: str | None = None
 
 
 class Manual(msgspec.Struct, frozen=True):

@@ -14,7 +14,7 @@ from itertools import accumulate
 
 _SKEW = 0.5
 _TOPIC_SHARE = 0.3
-_OUTSIDE_WEIGHT = 0.004
+_OUTSIDE_WEIGHT = 0.0008
 _REPEAT_PROBABILITY = 0.4
 
 

@@ -168,7 +168,8 @@ def main(argv: list[str]) -> int:
         file=sys.stderr,
         flush=True,
     )
-    threading.Thread(target=listener.serve_forever, daemon=True, name="http").start()
+    # The interval only bounds how fast shutdown() is noticed, which is never called.
+    threading.Thread(target=listener.serve_forever, args=(600.0,), daemon=True, name="http").start()
     failure: list[int] = []
     threading.Thread(target=_work, args=(values, model, service, failure), daemon=True, name="decode").start()
     while True:

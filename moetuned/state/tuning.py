@@ -14,10 +14,11 @@ import msgspec
 from moetuned.host.fs import HostFS
 from moetuned.host.tunable_files import describe_error, read_tunable, write_tunable
 from moetuned.schema.snapshot import TunableView
-from moetuned.schema.tunable import Cell, PlannedStep, StepKind, Wanted
+from moetuned.schema.tunable import Cell, Place, PlannedStep, StepKind, Wanted
 from moetuned.state.undo_journal import Held, JournalError, UndoJournal
 
 _NOT_FROM_HERE = (errno.ENOENT, errno.EROFS, errno.EACCES, errno.EPERM)
+_TAKEN_AT_OPEN = "restart backends that were running before: the value is taken when a file is opened"
 
 
 def apply(fs: HostFS, journal: UndoJournal, steps: Sequence[PlannedStep]) -> tuple[TunableView, ...]:
@@ -191,7 +192,8 @@ def _write(fs: HostFS, journal: UndoJournal, wanted: Wanted, before: Cell, origi
     except JournalError:
         _put(fs, entry, before)
         raise
-    return _view(wanted, "applied", now, original, "") if now == want else _adjusted(wanted, now, original)
+    view = _view(wanted, "applied", now, original, "") if now == want else _adjusted(wanted, now, original)
+    return _told(view, place)
 
 
 def _give_back(fs: HostFS, journal: UndoJournal, entry: Held) -> TunableView:
@@ -212,7 +214,7 @@ def _give_back(fs: HostFS, journal: UndoJournal, entry: Held) -> TunableView:
     refusal = _put(fs, entry, entry.original)
     after = read_tunable(fs, entry.place).cell
     if after == entry.original:
-        return _finish(journal, _held_view(entry, "restored", after, ""), entry)
+        return _finish(journal, _told(_held_view(entry, "restored", after, ""), entry.place), entry)
     why = describe_error(refusal, entry.original.path) if refusal else f"the kernel made {show_cell(after)} of it"
     return _held_view(entry, "failed", after, f"the original could not be written back: {why}")
 
@@ -232,10 +234,14 @@ def _verify_step(fs: HostFS, entry: Held | None, step: PlannedStep, previous: Ma
     if now is None:
         return _view(wanted, "skipped" if entry is None else "failed", None, None, reading.unknown or "unknown")
     if entry is not None:
+        view = None
         if now == want:
-            return _view(wanted, "applied", now, entry.original, step.reason)
-        if now == entry.stands_as and want == entry.intended:
-            return _adjusted(wanted, now, entry.original)
+            view = _view(wanted, "applied", now, entry.original, step.reason)
+        elif now == entry.stands_as and want == entry.intended:
+            view = _adjusted(wanted, now, entry.original)
+        if view is not None:
+            told = last is not None and _TAKEN_AT_OPEN in last.detail
+            return last if last is not None and told and (last.wanted, last.now) == (view.wanted, view.now) else view
         if now in entry.ours or (not entry.settled and now == entry.original):
             return _view(wanted, "planned", now, entry.original, "not applied yet")
         return _drifted(entry, now, want)
@@ -279,6 +285,14 @@ def _view(wanted: Wanted, state: str, now: Cell | None, original: Cell | None, d
         original=show_cell(original),
         detail=detail,
     )
+
+
+def _told(view: TunableView, place: Place) -> TunableView:
+    """The view of a change just made, with what a person must still do for it."""
+    if not place.taken_at_open:
+        return view
+    detail = f"{view.detail}; {_TAKEN_AT_OPEN}" if view.detail else _TAKEN_AT_OPEN
+    return msgspec.structs.replace(view, detail=detail)
 
 
 def _adjusted(wanted: Wanted, now: Cell, original: Cell) -> TunableView:

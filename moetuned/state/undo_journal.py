@@ -7,6 +7,7 @@ so records of another boot are dropped. One process at a time may hold the journ
 from __future__ import annotations
 
 import os
+import re
 from typing import Self
 
 import msgspec
@@ -19,12 +20,21 @@ from moetuned.host.durable_file import (
     write_durably,
 )
 from moetuned.host.fs import HostFS
-from moetuned.schema.tunable import Cell, Place
+from moetuned.schema.tunable import Cell, Codec, Place
 
 DEFAULT_DIRECTORY = "/var/lib/moetuned"
 FILE_NAME = "undo.jsonl"
 _LIMIT_BYTES = 8 << 20
-_KERNEL_TREES = ("/proc/sys/", "/sys/")
+# The only files that are ever written back. Their links are the kernel's own: nobody can make one in /sys.
+_SETTING = re.compile(
+    r"/proc/sys(/[\w.:-]+)+"
+    r"|/sys/kernel/mm(/[\w.:-]+)+"
+    r"|/sys/class/bdi/[\w.:!-]+/read_ahead_kb"
+    r"|/sys/block/[\w.:!-]+/(bdi|queue)/read_ahead_kb"
+    r"|/sys/devices(/[\w.:!-]+)+/read_ahead_kb",
+    re.ASCII,
+)
+_VALUE = {Codec.INTEGER: re.compile(r"-?[0-9]{1,20}"), Codec.CHOICE: re.compile(r"[\w.:+-]{1,64}", re.ASCII)}
 
 
 class JournalError(Exception):
@@ -145,12 +155,12 @@ def parse_journal(content: bytes, boot_id: str, path: str = FILE_NAME) -> Journa
     for number, line in enumerate(content[:good_bytes].splitlines(), 1):
         try:
             record = _DECODER.decode(line)
-            _check(record)
+            if record.boot_id != boot_id:
+                other_boots += 1
+                continue
+            _check(record, held)
         except (msgspec.DecodeError, ValueError) as error:
             problems.append(f"{path} line {number}: {error}")
-            continue
-        if record.boot_id != boot_id:
-            other_boots += 1
             continue
         last_seq = max(last_seq, record.seq)
         fold(held, record)
@@ -160,17 +170,29 @@ def parse_journal(content: bytes, boot_id: str, path: str = FILE_NAME) -> Journa
     return JournalContents(held, last_seq + 1, good_bytes, len(content), notes, tuple(problems))
 
 
-def _check(record: Record) -> None:
-    """Nothing but kernel settings may ever be written back, whatever the file says."""
-    if not isinstance(record, Intend):
+def _check(record: Record, held: dict[str, Held]) -> None:
+    """Nothing but values of kernel settings may ever be written back, whatever the file says. Raises ValueError."""
+    if isinstance(record, Intend):
+        place = record.place
+        for path in (place.path, place.twin_path):
+            if path is not None and (_SETTING.fullmatch(path) is None or not {".", ".."}.isdisjoint(path.split("/"))):
+                raise ValueError(f"{path!r} is no kernel setting")
+        cells: tuple[Cell, ...] = (record.original, record.intended)
+    elif isinstance(record, Applied | Probe):
+        entry = _entry(held, record.seq)
+        if entry is None:  # given back already: it says nothing
+            return
+        place, cells = entry.place, (record.value,)
+    else:
         return
-    place = record.place
-    allowed = {place.path, *([place.twin_path] if place.twin_path is not None else [])}
-    for path in allowed:
-        if not path.startswith(_KERNEL_TREES) or ".." in path.split("/"):
-            raise ValueError(f"{path!r} is no kernel setting")
-    if record.original.path not in allowed or record.intended.path not in allowed:
+    if not {cell.path for cell in cells} <= {place.path, place.twin_path}:
         raise ValueError("the values do not belong to the place")
+    if any(_VALUE[place.codec].fullmatch(cell.value) is None for cell in cells):
+        raise ValueError(f"a value is none of the kind {place.codec}")
+
+
+def _entry(held: dict[str, Held], seq: int) -> Held | None:
+    return next((entry for entry in held.values() if entry.seq == seq), None)
 
 
 def fold(held: dict[str, Held], record: Record) -> None:
@@ -188,16 +210,14 @@ def fold(held: dict[str, Held], record: Record) -> None:
             before.stands_as if before else None,
         )
         return
-    entry = next((entry for entry in held.values() if entry.seq == record.seq), None)
+    entry = _entry(held, record.seq)
     if entry is None:
         return
     changed: Held | None
     match record:
         case Applied(value=value):
             ours = (*entry.ours, value)
-            changed = msgspec.structs.replace(
-                entry, ours=ours, stands_as=value, settled=True, undoing=False, probed=None
-            )
+            changed = msgspec.structs.replace(entry, ours=ours, stands_as=value, settled=True, undoing=False, probed=())
         case Refused() if entry.stands_as is not None:
             changed = msgspec.structs.replace(entry, intended=entry.stands_as, settled=True)
         case Probe(value=value):

@@ -2,6 +2,7 @@
 
 A file `vm_dirty_ratio.py` holds `SPEC` and a docstring of a first sentence and the paragraphs `Why:`, `Source:` and
 `Not when:`. A file is imported only when a profile other than `observe`, the configuration or a question asks for it.
+What every device has for itself (`SPEC.per_device`) also has `instances(fs, models, device_of)`, which finds them.
 """
 
 from __future__ import annotations
@@ -9,12 +10,14 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+from collections.abc import Callable, Sequence
 
 from moetuned.decide.tuning_plan import choose, plan
+from moetuned.host.block_devices import device_number
 from moetuned.host.fs import HostFS
 from moetuned.host.tunable_files import read_for_plan
-from moetuned.schema.config import Profile, Tuning
-from moetuned.schema.tunable import Manual, PlannedStep, Tunable, TunableSpec
+from moetuned.schema.config import Config, Profile, Tuning
+from moetuned.schema.tunable import Manual, PlannedStep, Reading, Tunable, TunableSpec
 
 _SYSCTL = "tuning.sysctl."
 _PARAGRAPHS = {"why": "Why:", "source": "Source:", "not_when": "Not when:"}
@@ -48,7 +51,10 @@ def parse_manual(docstring: str) -> Manual:
 
 
 def find(key: str) -> Tunable | None:
-    """The tunable an administrator calls `key`: vm.dirty_ratio, its twin vm.dirty_bytes, thp, or a configuration key."""
+    """The tunable an administrator calls `key`: vm.dirty_ratio, its twin vm.dirty_bytes, thp, or a configuration key.
+
+    A setting of one device (`read_ahead_kb vda`) is found by its own name too.
+    """
     by_name = key.replace(".", "_").replace("-", "_")
     names = module_names()
     for name in [by_name] if by_name in names else names:
@@ -57,7 +63,7 @@ def find(key: str) -> Tunable | None:
         called = {name, spec.name, spec.config_key, spec.config_key.removeprefix("tuning.")}
         if spec.twin is not None:
             called |= {spec.twin.name, f"tuning.sysctl.{spec.twin.name}"}
-        if key in called:
+        if key in called or (spec.per_device and key.startswith(f"{spec.name} ")):
             return tunable
     return None
 
@@ -66,19 +72,59 @@ def for_tuning(tuning: Tuning) -> tuple[Tunable, ...]:
     """The tunables a configuration may touch: none for an `observe` without overlay, else by name."""
     if tuning.profile is not Profile.OBSERVE:
         return tuple(load(name) for name in module_names())
-    keys = [*tuning.sysctl, *(["tuning.thp"] if tuning.thp is not None else [])]
+    keys = [*tuning.sysctl, *(f"tuning.{key}" for key in ("thp", "read_ahead") if getattr(tuning, key) is not None)]
     found = {tunable.spec.name: tunable for key in keys if (tunable := find(key)) is not None}
     return tuple(found[name] for name in sorted(found))
 
 
-def plan_tuning(fs: HostFS, tuning: Tuning) -> tuple[tuple[PlannedStep, ...], tuple[str, ...]]:
+def changes_nothing(tuning: Tuning) -> bool:
+    """Whether a configuration asks for no setting at all: an `observe` without overlay."""
+    return tuning.profile is Profile.OBSERVE and not tuning.sysctl and tuning.thp is None and tuning.read_ahead is None
+
+
+def models_of(config: Config) -> tuple[str, ...]:
+    """The model files that the configuration names, each once."""
+    return tuple(dict.fromkeys(backend.model for backend in config.backends if backend.model is not None))
+
+
+def instances(
+    fs: HostFS,
+    tunable: Tunable,
+    models: Sequence[str],
+    device_of: Callable[[str], tuple[int, int]] = device_number,
+) -> tuple[TunableSpec, ...]:
+    """The settings that a tunable stands for: itself, or one for each device under `models`."""
+    if not tunable.spec.per_device:
+        return (tunable.spec,)
+    module = importlib.import_module(f"{__name__}.{tunable.spec.name}")
+    found: tuple[TunableSpec, ...] = module.instances(fs, models, device_of)
+    return found
+
+
+def plan_tuning(
+    fs: HostFS,
+    tuning: Tuning,
+    models: Sequence[str] = (),
+    device_of: Callable[[str], tuple[int, int]] = device_number,
+) -> tuple[tuple[PlannedStep, ...], tuple[str, ...]]:
     """Steps that make the machine as `tuning` wants it, and the problems of the configuration (nothing to apply then).
 
-    Reads the present values, changes nothing. Each problem is one sentence that names the key.
+    `models` are the files whose devices are set, `device_of` gives the device number of one. Reads the present values,
+    changes nothing. Each problem is one sentence that names the key.
     """
-    wanted, problems = choose(tuning, tuple(tunable.spec for tunable in for_tuning(tuning)))
-    readings = {item.spec.name: read_for_plan(fs, item.spec.place) for item in wanted}
-    return plan(tuning.profile, wanted, readings), problems
+    specs = [spec for tunable in for_tuning(tuning) for spec in instances(fs, tunable, models, device_of)]
+    wanted, problems = choose(tuning, specs)
+    return plan(tuning.profile, wanted, {item.spec.name: read_instance(fs, item.spec) for item in wanted}), problems
+
+
+def read_instance(fs: HostFS, spec: TunableSpec) -> Reading:
+    """The value in force; unknown, with the reason, where it is not known where the setting is."""
+    return read_for_plan(fs, spec.place) if spec.unknown is None else Reading(None, unknown=spec.unknown)
+
+
+def problems_of(tuning: Tuning) -> tuple[str, ...]:
+    """What `plan_tuning` would say is wrong with a configuration, without a look at the machine."""
+    return choose(tuning, tuple(tunable.spec for tunable in for_tuning(tuning)))[1]
 
 
 def known_sysctls() -> frozenset[str]:

@@ -22,7 +22,7 @@ def test_there_is_a_command_line_for_every_kind() -> None:
 def test_each_kind_is_complete_found_and_describes(name: str) -> None:
     kind = backends.find(COMMAND_LINES[name])
     assert kind is backends.load(name)
-    assert kind.NAME == name
+    assert name == kind.NAME
     assert (kind.__doc__ or "").count("\n") >= 2
     expected = BackendDescription(model_path="/m.gguf", context_length=4096, url="http://127.0.0.1:8080")
     assert kind.describe(COMMAND_LINES[name], {}) == expected

@@ -7,7 +7,9 @@ import pytest
 from moetuned.backends import llama_server
 
 
-@pytest.mark.parametrize("program", ["llama-server", "./llama-server", "/usr/bin/llama-server", "/x/llama-server-b11434"])
+@pytest.mark.parametrize(
+    "program", ["llama-server", "./llama-server", "/usr/bin/llama-server", "/x/llama-server-b11434"]
+)
 def test_names_of_the_program(program: str) -> None:
     assert llama_server.recognise([program, "-m", "x"])
 

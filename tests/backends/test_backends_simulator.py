@@ -13,4 +13,7 @@ def test_only_serving_counts(words: list[str], expected: bool) -> None:
 
 
 def test_arguments_begin_after_serve() -> None:
-    assert simulator.describe(["python3", "-m", "moetuned.simulator", "serve", "--port", "81"], {}).url == "http://127.0.0.1:81"
+    assert (
+        simulator.describe(["python3", "-m", "moetuned.simulator", "serve", "--port", "81"], {}).url
+        == "http://127.0.0.1:81"
+    )

@@ -5,7 +5,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from moetuned.cli.config import command, known_sysctls
+from moetuned.cli.config import command
 from moetuned.parse.config_sample import sample_config
 
 
@@ -61,5 +61,20 @@ def test_show_is_the_whole_config_and_can_be_read_again(run, tmp_path):
     assert run("show", str(tmp_path / "again.yaml")).output == shown
 
 
-def test_known_sysctls_hold_both_names_of_a_pair():
-    assert {"vm.overcommit_memory", "vm.dirty_ratio", "vm.dirty_bytes", "vm.vfs_cache_pressure"} <= known_sysctls()
+@pytest.mark.parametrize("name", ["check", "show"])
+def test_a_value_that_the_kernel_would_refuse_is_a_problem(run, tmp_path, name):
+    (tmp_path / "m.yaml").write_text(
+        "tuning: {profile: moe-offload, sysctl: {vm.dirty_ratio: 400, vm.overcommit_memory: x}}\n"
+    )
+    result = run(name, str(tmp_path / "m.yaml"))
+    assert result.exit_code == 1
+    assert f"{tmp_path / 'm.yaml'}: tuning.sysctl.vm.dirty_ratio: 400 is too large" in result.output
+    assert "tuning.sysctl.vm.overcommit_memory: 'x' is no whole number" in result.output
+    assert "2 problems; moetuned would not start with this." in result.output
+
+
+def test_help_has_examples(run):
+    result = run("-h")
+    assert result.exit_code == 0
+    assert "moetunectl config check" in result.output
+    assert run("check", "-h").exit_code == 0

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from fakes.fake_kernel import BOOT_ID, FakeKernel, usual_kernel
+from fakes.fake_kernel import BOOT_ID, FakeKernel, add_disk, usual_kernel
 
 from moetuned.cli import tune
 from moetuned.state.undo_journal import open_journal
@@ -156,8 +156,8 @@ def test_explain(root: Path) -> None:
     assert text.startswith("vm.dirty_ratio: ")
     for label in ("why:", "not when:", "source:", "wanted: 10 in moe-offload", "now: 20", "config key:"):
         assert label in text
-    assert len(as_json(root, "explain")) == 5
-    assert "it knows transparent_hugepage" in run(root, "explain", "vm.nothing", code=2).stderr
+    assert len(as_json(root, "explain")) == 6
+    assert "it knows read_ahead_kb, transparent_hugepage" in run(root, "explain", "vm.nothing", code=2).stderr
 
 
 def test_the_state_directory_of_the_environment(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,3 +166,64 @@ def test_the_state_directory_of_the_environment(root: Path, monkeypatch: pytest.
     assert journal(root).exists(), "a tree of files keeps its own journal"
     options = tune._options({"as_json": False, "root": "/", "journal": None})
     assert options.journal == "/nowhere/undo.jsonl"
+
+
+def test_a_journal_with_lines_nobody_understands_is_a_no(root: Path, kernel: FakeKernel) -> None:
+    run(root, "apply")
+    with open(journal(root), "ab") as file:
+        file.write(b"rubbish\n")
+    given_back = as_json(root, "rollback", code=1)
+    assert given_back["ok"] is False
+    assert {view["state"] for view in given_back["tuning"]} == {"restored"}
+    assert value(kernel, "dirty_ratio") == "20"
+    damaged = journal(root).with_name("undo.jsonl.damaged")
+    assert damaged.exists()
+    run(root, "rollback")
+
+    journal(root).write_bytes(b"rubbish\nrubbish\n")
+    result = run(root, "rollback", code=1)
+    assert "2 lines of the undo journal cannot be read" in result.stderr
+    assert str(damaged) in result.stderr
+    assert "Nothing else to give back" in result.stdout
+
+
+@pytest.fixture
+def disk(root: Path, kernel: FakeKernel, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A disk under /models, and a config that sets its read-ahead; the path of the setting."""
+    path = add_disk(kernel, "vda", "254:0", 8192, "/models")
+
+    def device_number(asked: str) -> tuple[int, int]:
+        if asked != f"{root}/models/a.gguf":
+            raise FileNotFoundError(2, "No such file or directory", asked)
+        return 254, 0
+
+    monkeypatch.setattr(tune, "device_number", device_number)
+    (root / "etc/moetuned/moetuned.yaml").write_text(
+        "tuning: {profile: moe-offload, read_ahead: 128}\n"
+        "backends: [{name: a, model: /models/a.gguf}, {name: b, model: /models/b.gguf}, {name: c}]\n"
+    )
+    return path
+
+
+def test_read_ahead_of_the_models(root: Path, kernel: FakeKernel, disk: str) -> None:
+    steps = {step["name"]: step for step in as_json(root, "plan")["steps"]}
+    assert (steps["read_ahead_kb vda"]["now"], steps["read_ahead_kb vda"]["wanted"]) == ("8192", "128")
+    assert steps["read_ahead_kb vda"]["why"]
+    assert steps["read_ahead_kb /models/b.gguf"]["step"] == "skipped"
+    assert "No such file" in steps["read_ahead_kb /models/b.gguf"]["reason"]
+    assert "restart backends" in run(root, "apply").stdout
+    assert kernel.foreign_read(disk) == "128\n"
+    assert as_json(root, "verify")["ok"] is True
+    (entry,) = as_json(root, "explain", "read_ahead")
+    assert entry["now"].startswith("read_ahead_kb vda 128; read_ahead_kb /models/b.gguf unknown, cannot find the disk")
+    assert entry["original"] == "read_ahead_kb vda 8192"
+    run(root, "rollback")
+    assert kernel.foreign_read(disk) == "8192\n"
+
+
+def test_read_ahead_is_explained_without_models_and_without_a_config(root: Path, kernel: FakeKernel) -> None:
+    assert "no backend of the config has a model" in run(root, "explain", "read_ahead").stdout
+    (root / "etc/moetuned/moetuned.yaml").write_text("tunning: {}\n")
+    (entry,) = as_json(root, "explain", "read_ahead_kb")
+    assert "the config cannot be used" in entry["now"]
+    assert as_json(root, "explain", "vm.dirty_ratio")[0]["now"] == "20"

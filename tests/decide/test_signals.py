@@ -25,7 +25,7 @@ from moetuned.schema.sample import (
     VmStat,
 )
 
-CASES = pathlib.Path(__file__).parent.parent / "cases" / "signals"
+CASES = pathlib.Path(__file__).parent / "signals"
 NAMES = sorted(signal_functions())
 
 
@@ -54,7 +54,7 @@ def test_a_signal_is_documented_has_a_unit_and_cases_known_and_unknown(name: str
     assert list(inspect.signature(module.compute).parameters) == ["window"]
     assert module.compute.__doc__
     path = CASES / f"{name}.yaml"
-    assert path.exists(), f"write tests/cases/signals/{name}.yaml"
+    assert path.exists(), f"write tests/decide/signals/{name}.yaml"
     values = [case.expect for case in cases_of(path.read_text()) if not isinstance(case.expect, dict)]
     assert any(value is None for value in values), f"{name} has no case in which it is unknown"
     assert any(value is not None for value in values), f"{name} has no case in which it is known"

@@ -41,9 +41,9 @@ def test_restart_waits_for_the_exit_and_says_how_long_it_took() -> None:
 def test_a_backend_that_refuses_to_end_is_killed() -> None:
     state, _ = sv.begin(fresh())
     state, _ = sv.stop(state, 0.0)
-    state, commands = sv.tick(state, sv.TERMINATE_SECONDS - 0.1)
+    state, commands = sv.tick(state, sv.Timing().terminate_seconds - 0.1)
     assert commands == ()
-    state, commands = sv.tick(state, sv.TERMINATE_SECONDS)
+    state, commands = sv.tick(state, sv.Timing().terminate_seconds)
     assert commands == (sv.Kill(),)
     state, commands = sv.exited(state, "was killed", 20.0)
     assert state.stage == sv.Stage.STOPPED
@@ -53,7 +53,7 @@ def test_a_backend_that_refuses_to_end_is_killed() -> None:
 def test_crash_loop_trips_the_breaker() -> None:
     state, _ = sv.begin(fresh())
     now = 0.0
-    for _ in range(sv.BREAKER_EXITS - 1):
+    for _ in range(sv.Timing().breaker_exits - 1):
         state, commands = sv.exited(state, "exited with code 1", now)
         assert state.stage == sv.Stage.WAITING
         assert state.retry_at is not None

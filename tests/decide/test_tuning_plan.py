@@ -93,3 +93,21 @@ def test_steps() -> None:
 def test_the_twin_in_force_is_not_the_wanted_ratio() -> None:
     assert step(Reading(Cell("/p/bytes", "10")), RATIO)[0] is StepKind.WRITE
     assert step(Reading(Cell("/p/ratio", "10")), RATIO)[0] is StepKind.ALREADY
+
+
+def read_ahead(name: str) -> TunableSpec:
+    place = Place(f"/b/{name}", Codec.INTEGER)
+    return TunableSpec(f"ra {name}", "tuning.read_ahead", place, {}, lowest=4, highest=65536, per_device=True)
+
+
+def test_a_key_that_each_device_has_counts_for_all_of_them() -> None:
+    both = Tuning(profile=Profile.MOE_OFFLOAD, read_ahead=64)
+    chosen, problems = choose(both, [read_ahead("a"), read_ahead("b")])
+    assert problems == ()
+    assert [(item.cell, item.asked_by) for item in chosen] == [
+        (Cell("/b/a", "64"), "tuning.read_ahead"),
+        (Cell("/b/b", "64"), "tuning.read_ahead"),
+    ]
+    assert choose(both, []) == ((), ()), "no device is no problem"
+    small = Tuning(profile=Profile.MOE_OFFLOAD, read_ahead=2)
+    assert len(choose(small, [read_ahead("a"), read_ahead("b")])[1]) == 1, "said once"

@@ -26,6 +26,12 @@ def test_a_model_that_fits_is_read_through_once_in_order() -> None:
     assert made.total_bytes == MODEL
 
 
+def test_a_model_that_is_in_memory_is_left_alone() -> None:
+    made = plan(OTHER, EXPERTS, TABLES, MODEL, 10 * MODEL, Residency(resident_bytes=MODEL + 10))
+    assert (made.twice, made.ranges, made.total_bytes) == ((), (), 0)
+    assert "already" in made.reason
+
+
 def test_others_first_and_twice_then_experts_until_the_budget() -> None:
     made = plan(OTHER, EXPERTS, TABLES, MODEL, 200)
     assert made.twice == (ByteRange(0, 0, 20), ByteRange(0, 50, 50), ByteRange(1, 0, 50))
@@ -105,7 +111,9 @@ def test_unknown_or_no_headroom_is_no_budget(memory: MemoryView) -> None:
 
 
 @given(*(st.integers(0, 40 * GIB) for _ in range(4)))
-def test_the_budget_never_reaches_into_what_cannot_be_reclaimed(limit: int, used: int, cache: int, resident: int) -> None:
+def test_the_budget_never_reaches_into_what_cannot_be_reclaimed(
+    limit: int, used: int, cache: int, resident: int
+) -> None:
     headroom = limit - used
     budget = budget_bytes(view(limit, headroom, cache), resident)
     assert 0 <= budget <= max(0, headroom - SMALLEST_RESERVE_BYTES)

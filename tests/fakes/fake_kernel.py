@@ -83,6 +83,7 @@ class FakeKernel:
 
     def __init__(self, files: dict[str, Node] | None = None) -> None:
         self.files: dict[str, Node] = dict(files or {})
+        self.links: dict[str, str] = {}
         self.log: list[tuple[str, str, str]] = []
         self.before: Callable[[str, str], None] = lambda _operation, _path: None
         self._failures: dict[tuple[str, str], list[int]] = {}
@@ -120,11 +121,11 @@ class FakeKernel:
 
     def read_text(self, path: str, limit_bytes: int = READ_LIMIT_BYTES) -> str:
         self._enter("read", path)
-        return self._node(path).read()[:limit_bytes]
+        return self._node(self.follow(path)).read()[:limit_bytes]
 
     def write_text(self, path: str, text: str) -> None:
         self._enter("write", path, text)
-        node = self._node(path)
+        node = self._node(self.follow(path))
         if not text:  # write(2) of nothing does nothing
             return
         if any(path.startswith(point + "/") for point in self._read_only):
@@ -135,10 +136,11 @@ class FakeKernel:
             raise kernel_error(error.errno or errno.EIO, path) from None
 
     def exists(self, path: str) -> bool:
+        path = self.follow(path)
         return path in self.files or any(name.startswith(path.rstrip("/") + "/") for name in self.files)
 
     def list_directory(self, path: str) -> list[str]:
-        prefix = path.rstrip("/") + "/"
+        prefix = self.follow(path).rstrip("/") + "/"
         names = {name.removeprefix(prefix).split("/")[0] for name in self.files if name.startswith(prefix)}
         if not names:
             raise kernel_error(errno.ENOENT, path)
@@ -147,6 +149,13 @@ class FakeKernel:
     def resolve_link(self, path: str) -> str:
         if not self.exists(path):
             raise kernel_error(errno.ENOENT, path)
+        return self.follow(path)
+
+    def follow(self, path: str) -> str:
+        """`path` with all links in it resolved; `links` holds absolute targets."""
+        for link, target in self.links.items():
+            if path == link or path.startswith(link + "/"):
+                return self.follow(target + path.removeprefix(link))
         return path
 
     def _enter(self, operation: str, path: str, text: str = "") -> None:
@@ -198,3 +207,23 @@ def usual_kernel() -> FakeKernel:
             "/proc/self/mounts": Text("proc /proc proc rw 0 0\nsysfs /sys sysfs rw 0 0\n"),
         }
     )
+
+
+def add_disk(kernel: FakeKernel, name: str, number: str, read_ahead_kb: int, mount: str = "") -> str:
+    """A disk and its bdi; `mount` is where its file system is. Gives the path of the bdi's read-ahead.
+
+    The kernel keeps read-ahead in pages of 4 KiB (read_ahead_kb_store in mm/backing-dev.c).
+    """
+    bdi, disk = f"/sys/devices/virtual/bdi/{number}", f"/sys/devices/pci0000:00/block/{name}"
+    kernel.files[f"{bdi}/read_ahead_kb"] = Number(read_ahead_kb, 0, 2**40, lambda value: value // 4 * 4)
+    kernel.files[f"{disk}/queue/rotational"] = Text("0\n")
+    kernel.links |= {
+        f"/sys/block/{name}": disk,
+        f"/sys/dev/block/{number}": disk,
+        f"{disk}/bdi": bdi,
+        f"/sys/class/bdi/{number}": bdi,
+    }
+    if mount:
+        table = kernel.files.get("/proc/self/mountinfo", Text("")).read()
+        kernel.files["/proc/self/mountinfo"] = Text(table + f"1 1 {number} / {mount} rw - ext4 /dev/{name} rw\n")
+    return f"{bdi}/read_ahead_kb"

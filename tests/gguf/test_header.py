@@ -214,7 +214,13 @@ def test_the_sentence_for_a_magic_in_the_first_bytes_of_a_tiny_file():
 @pytest.mark.parametrize("count", [2**63, 2**64 - 1, 5_000_000])
 def test_string_counts_beyond_reason(count: int):
     raw = b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + text("tokens") + struct.pack("<IIQ", 9, 8, count) + bytes(1 << 16)
-    assert "strings, more than" in refused(raw)
+    assert "strings up to 'tokens', more than" in refused(raw)
+
+
+def test_string_counts_beyond_reason_together():
+    raw = b"GGUF" + struct.pack("<IQQ", 3, 0, 2)
+    raw += text("a") + struct.pack("<IIQ", 9, 8, 10) + bytes(80) + text("b") + struct.pack("<IIQ", 9, 8, 2 << 20)
+    assert f"claims {(2 << 20) + 10} strings up to 'b'" in refused(raw + bytes(64))
 
 
 @pytest.mark.parametrize("count", [2**63, 2**64 - 1, 2**30])

@@ -128,6 +128,8 @@ def test_btrfs_on_one_device_has_a_bdi_of_its_own(tree: Tree) -> None:
     )
     tree.write("sys/class/bdi/btrfs-2/read_ahead_kb", "128\n")
     assert tree.under("/models/a.gguf", (0, 41)).read_ahead_kb is None
+    tree.link("sys/fs/btrfs/1234-uuid/bdi", "sys/class/bdi/btrfs-2")
+    assert tree.under("/models/a.gguf", (0, 41)).read_ahead_path == "/sys/class/bdi/btrfs-2/read_ahead_kb"
 
 
 def test_btrfs_on_several_devices_is_unknown_and_names_them(tree: Tree) -> None:
@@ -137,6 +139,10 @@ def test_btrfs_on_several_devices_is_unknown_and_names_them(tree: Tree) -> None:
     found = tree.under("/models/a.gguf", (0, 41))
     assert found.names == ()
     assert "nvme0n1p2, sda1" in (found.unknown or "")
+    assert found.read_ahead_path is None
+    tree.write("sys/class/bdi/btrfs-1/read_ahead_kb", "4096\n")
+    found = tree.under("/models/a.gguf", (0, 41))
+    assert (found.names, found.read_ahead_kb) == ((), 4096), "one bdi for all its devices"
 
 
 @pytest.mark.parametrize("kind", ["overlay", "zfs", "nfs4", "fuse.sshfs", "tmpfs", "9p", "strangefs", "btrfs"])

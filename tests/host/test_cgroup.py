@@ -46,7 +46,9 @@ def test_unknown_says_why(tmp_path: Path) -> None:
     assert "no mounted" in (memory_cgroup(7, fs).unknown or "")
 
 
-@pytest.mark.parametrize("directory", ["/tmp", "relative", "/sys/fs/cgroup", "/sys/fs/cgroup/../../../tmp", "/sys/fs/cgroup/no-such"])
+@pytest.mark.parametrize(
+    "directory", ["/tmp", "relative", "/sys/fs/cgroup", "/sys/fs/cgroup/../../../tmp", "/sys/fs/cgroup/no-such"]
+)
 def test_directories_that_take_no_process(directory: str) -> None:
     assert directory in (check_directory(directory) or "")
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from fakes.cold_file import make_cold_file
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,14 +24,8 @@ MIB = 1 << 20
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> Iterator[Path]:
-    path = tmp_path / "model.gguf"
-    with path.open("wb") as file:
-        file.write(os.urandom(MIB) * 8 + b"end")
-        file.flush()
-        os.fsync(file.fileno())
-    yield path
-    path.unlink()
+def model(tmp_path: Path) -> Path:
+    return Path(make_cold_file(tmp_path / "model.gguf", 8 * MIB + 3))
 
 
 def finish(scan: ResidencyScan) -> RawResidency | None:
@@ -59,9 +55,7 @@ def has_cachestat(path: Path) -> bool:
 
 @pytest.mark.kernel
 @pytest.mark.parametrize("count", ["cachestat", "mincore"])
-def test_experts_and_the_rest_are_counted_apart(
-    model: Path, count: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_experts_and_the_rest_are_counted_apart(model: Path, count: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if count == "mincore":
         monkeypatch.setattr(page_cache, "cachestat", refuse(errno.ENOSYS))
     elif not has_cachestat(model):
@@ -160,6 +154,29 @@ def test_slices_follow_what_a_call_costs(model: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(page_cache, "FIRST_SLICE_BYTES", MIB)
     finish(ResidencyScan([str(model)], cpu_clock=lambda: now))
     assert asked == [1, 2, 4, 1]
+
+
+@pytest.mark.kernel
+def test_overlayfs_is_asked_by_mincore(model: Path, tmp_path: Path) -> None:
+    if os.geteuid() != 0 or shutil.which("unshare") is None:
+        pytest.skip("needs root and unshare to mount an overlay that nobody else sees")
+    for name in ("lower", "upper", "work", "merged"):
+        (tmp_path / name).mkdir()
+    lower = tmp_path / "lower" / "model.gguf"
+    model.rename(lower)
+    touch(lower, MIB, 2 * MIB)
+    mount = f"mount -t overlay overlay -o lowerdir={tmp_path}/lower,upperdir={tmp_path}/upper,workdir={tmp_path}/work {tmp_path}/merged"
+    script = (
+        "import sys; from moetuned.host.page_cache import ResidencyScan\n"
+        "s = ResidencyScan([sys.argv[1]])\n"
+        "while not s.advance(): pass\n"
+        "print(s.result.cached, s.result.evicted)"
+    )
+    inside = ["unshare", "-m", "sh", "-c", f'{mount} || exit 77; exec "$@"', "sh", sys.executable, "-c", script]
+    answer = subprocess.run([*inside, f"{tmp_path}/merged/model.gguf"], capture_output=True, text=True, check=False)
+    if answer.returncode == 77:
+        pytest.skip(f"no overlayfs here: {answer.stderr}")
+    assert answer.stdout == f"{2 * MIB // PAGE_BYTES} None\n", answer.stderr
 
 
 @given(

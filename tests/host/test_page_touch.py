@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from fakes.cold_file import make_cold_file
 
 from moetuned.host import page_touch
 from moetuned.host.page_cache import PAGE_BYTES, ResidencyScan
@@ -16,16 +17,7 @@ MIB = 1 << 20
 
 @pytest.fixture
 def paths(tmp_path: Path) -> list[str]:
-    made = []
-    for part in range(2):
-        path = tmp_path / f"part{part}"
-        with path.open("wb") as file:
-            file.write(os.urandom(MIB) * 12)
-            file.flush()
-            os.fsync(file.fileno())
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        made.append(str(path))
-    return made
+    return [make_cold_file(tmp_path / f"part{part}", 12 * MIB) for part in range(2)]
 
 
 def never(_seconds: float) -> bool:
@@ -59,7 +51,10 @@ def test_exactly_the_ranges_become_resident(paths: list[str]) -> None:
 
 def test_stopping_stops_after_the_piece_and_closes_the_files(paths: list[str]) -> None:
     before = len(os.listdir("/proc/self/fd"))
-    assert touch(paths, [(0, 0, 12 * MIB), (1, 0, 12 * MIB)], [], None, lambda _seconds: True, lambda _done: None) == 8 * MIB
+    assert (
+        touch(paths, [(0, 0, 12 * MIB), (1, 0, 12 * MIB)], [], None, lambda _seconds: True, lambda _done: None)
+        == 8 * MIB
+    )
     assert len(os.listdir("/proc/self/fd")) == before
 
 

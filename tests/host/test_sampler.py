@@ -41,7 +41,9 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-BACKEND = BackendIdentity(name="b", pid=7, cgroup_directory="/sys/fs/cgroup/x", cgroup_version=2, disks=("vda",), start_ticks=99)
+BACKEND = BackendIdentity(
+    name="b", pid=7, cgroup_directory="/sys/fs/cgroup/x", cgroup_version=2, disks=("vda",), start_ticks=99
+)
 
 
 def test_reads_everything_that_is_there_and_none_for_the_rest(root: Path) -> None:

@@ -69,6 +69,18 @@ def test_a_child_can_be_ended_and_says_how(tmp_path: Path, started: list[Supervi
     process.kill()
 
 
+def test_the_signal_comes_once(
+    tmp_path: Path, started: list[SupervisedProcess], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = run(["sleep", "60"], tmp_path / "log", started)
+    sent: list[tuple[int, int]] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "killpg", lambda group, number: sent.append((group, number)))
+        patch.setattr(signal, "pidfd_send_signal", lambda descriptor, number: sent.append((descriptor, number)))
+        process.terminate()
+    assert sent == [(process.identity.pid, signal.SIGTERM)]
+
+
 def test_its_whole_process_group_ends_with_it(tmp_path: Path, started: list[SupervisedProcess]) -> None:
     log = tmp_path / "log"
     process = run(["sh", "-c", "sleep 60 & echo $!; read line < /dev/zero; sleep 60 & wait"], log, started)
@@ -167,7 +179,12 @@ def test_the_childs_environment_has_nothing_of_the_service_manager() -> None:
 
 @pytest.mark.parametrize(
     ("how", "text"),
-    [(Exit(1), "exited with code 1"), (Exit(125), "cgroup"), (Exit(-9), "was ended by SIGKILL"), (Exit(-99), "signal 99")],
+    [
+        (Exit(1), "exited with code 1"),
+        (Exit(125), "cgroup"),
+        (Exit(-9), "was ended by SIGKILL"),
+        (Exit(-99), "signal 99"),
+    ],
 )
 def test_how_it_ended(how: Exit, text: str) -> None:
     assert text in str(how)
@@ -184,7 +201,12 @@ def test_the_cgroup_is_joined_before_the_program_runs(tmp_path: Path, started: l
     with own_cgroup() as directory:
         log = tmp_path / "log"
         words = [sys.executable, "-c", script, "'; echo hurt", "$1 b"]
-        process = run([*words[:2], "import time\n" + script.replace("input()", "time.sleep(60)"), *words[3:]], log, started, cgroup_directory=directory)
+        process = run(
+            [*words[:2], "import time\n" + script.replace("input()", "time.sleep(60)"), *words[3:]],
+            log,
+            started,
+            cgroup_directory=directory,
+        )
         while not log.read_text():
             assert process.poll() is None
         assert log.read_text() == "[\"'; echo hurt\", '$1 b']\n"

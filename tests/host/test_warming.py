@@ -7,6 +7,7 @@ import select
 from pathlib import Path
 
 import pytest
+from fakes.cold_file import make_cold_file
 from fakes.own_cgroup import memory_stat, own_cgroup
 
 from moetuned.host.page_cache import PAGE_BYTES, ResidencyScan
@@ -18,13 +19,7 @@ MIB = 1 << 20
 
 @pytest.fixture
 def model(tmp_path: Path) -> str:
-    path = tmp_path / "model.gguf"
-    with path.open("wb") as file:
-        file.write(os.urandom(MIB) * 32)
-        file.flush()
-        os.fsync(file.fileno())
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    return str(path)
+    return make_cold_file(tmp_path / "model.gguf", 32 * MIB)
 
 
 def finish(warming: Warming) -> WarmProgress:
@@ -72,15 +67,8 @@ def test_a_model_that_is_gone_fails_with_its_name(tmp_path: Path) -> None:
 
 def test_a_plan_longer_than_a_pipe_arrives_whole(model: str) -> None:
     ranges = [ByteRange(0, number * 1024, 512) for number in range(20_000)]
-    progress = finish_writing(warm_in_cgroup([model], ranges))
+    progress = finish(warm_in_cgroup([model], ranges))
     assert (progress.state, progress.done_bytes) == ("done", 20_000 * 512)
-
-
-def finish_writing(warming: Warming) -> WarmProgress:
-    while warming.progress.state == "running":
-        select.select([warming], [], [], 0.05)
-        warming.advance()
-    return warming.progress
 
 
 @pytest.mark.kernel

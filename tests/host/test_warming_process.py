@@ -64,11 +64,15 @@ def test_a_wrong_plan_is_refused(text: bytes) -> None:
 
 def test_it_imports_little() -> None:
     script = "import sys, moetuned.host.warming_process; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-I", "-c", script], capture_output=True, text=True, check=True).stdout.split()
+    loaded = subprocess.run(
+        [sys.executable, "-I", "-c", script], capture_output=True, text=True, check=True
+    ).stdout.split()
     assert not {"msgspec", "subprocess", "typing", "logging", "psutil", "ctypes"} & set(loaded) - site_modules()
 
 
 def site_modules() -> set[str]:
     """What this interpreter's site-packages load by themselves."""
-    bare = subprocess.run([sys.executable, "-I", "-c", "import sys; print(*sys.modules)"], capture_output=True, text=True, check=True)
+    bare = subprocess.run(
+        [sys.executable, "-I", "-c", "import sys; print(*sys.modules)"], capture_output=True, text=True, check=True
+    )
     return set(bare.stdout.split())

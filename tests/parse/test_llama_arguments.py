@@ -10,7 +10,9 @@ from moetuned.parse.llama_arguments import describe_arguments
 from moetuned.schema.backend_description import BackendDescription
 
 
-@pytest.mark.parametrize("spelling", [["-c", "4096"], ["--ctx-size", "4096"], ["--ctx-size=4096"], ["--ctx_size", "4096"]])
+@pytest.mark.parametrize(
+    "spelling", [["-c", "4096"], ["--ctx-size", "4096"], ["--ctx-size=4096"], ["--ctx_size", "4096"]]
+)
 def test_every_spelling_of_the_context(spelling: list[str]) -> None:
     assert describe_arguments(["--no-repack", *spelling, "--metrics"], {}).context_length == 4096
 
@@ -89,10 +91,15 @@ def test_no_address_says_why(arguments: list[str], why: str) -> None:
     assert why in described.url_unknown
 
 
-_TOKENS = st.sampled_from(["-c", "--ctx-size", "--ctx-size=5", "-m", "--port", "--host", "-np", "--metrics", "--api-prefix"])
+_TOKENS = st.sampled_from(
+    ["-c", "--ctx-size", "--ctx-size=5", "-m", "--port", "--host", "-np", "--metrics", "--api-prefix"]
+)
 
 
-@given(st.lists(_TOKENS | st.text(max_size=8)), st.dictionaries(st.sampled_from(["LLAMA_ARG_PORT", "LLAMA_ARG_HOST"]), st.text()))
+@given(
+    st.lists(_TOKENS | st.text(max_size=8)),
+    st.dictionaries(st.sampled_from(["LLAMA_ARG_PORT", "LLAMA_ARG_HOST"]), st.text()),
+)
 def test_any_command_line_gives_a_description(arguments: list[str], environ: dict[str, str]) -> None:
     described = describe_arguments(arguments, environ)
     assert (described.url is None) != (described.url_unknown is None)

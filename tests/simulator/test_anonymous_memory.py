@@ -1,3 +1,5 @@
+from pathlib import Path
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -7,7 +9,7 @@ MIB = 1 << 20
 
 
 def anonymous_bytes():
-    for line in open("/proc/self/status"):
+    for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("RssAnon:"):
             return int(line.split()[1]) << 10
     raise AssertionError("no RssAnon")

@@ -49,7 +49,7 @@ def test_one_line_a_request_and_0_when_all_were_answered(answering, capsys):
     "bad", [(500, b"oh"), (200, b"no json"), (200, b"{}"), (200, b'{"timings":{"prompt_n":"x"}}'), (200, b"[]")]
 )
 def test_1_when_one_was_not_answered_and_the_rest_goes_on(answering, capsys, bad):
-    url, answers, requests = answering
+    url, answers, _ = answering
     answers += [bad, (200, json.dumps(ANSWER).encode())]
     assert main([url, "-n", "2"]) == 1
     shown = capsys.readouterr()

@@ -4,12 +4,12 @@ from fake_model import USED, make_engine, make_task
 from moetuned.parse.llama_http import parse_llama_http
 
 
-class Hang(Exception):
+class HangError(Exception):
     pass
 
 
 def raise_hang():
-    raise Hang
+    raise HangError
 
 
 def step(engine):
@@ -27,7 +27,7 @@ def run(engine, *tasks):
 
 
 def test_a_request_takes_a_decode_for_the_prompt_and_one_for_each_further_token():
-    engine, model, _ = make_engine()
+    engine, _, _ = make_engine()
     task = make_task(prompt_tokens=5, limit=4)
     assert run(engine, task) == 4
     assert (task.processed, task.decoded, task.stop_type, task.truncated) == (5, 4, "limit", False)
@@ -116,7 +116,7 @@ def test_a_simulated_hang_stops_after_the_tokens_and_stays_busy():
     engine, _, _ = make_engine(hang_after_tokens=3)
     task = make_task(limit=10)
     engine.submit(task)
-    with pytest.raises(Hang):
+    with pytest.raises(HangError):
         engine.run(raise_hang)
     assert task.decoded == 3
     assert engine.counters()[1] == 1

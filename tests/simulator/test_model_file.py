@@ -1,5 +1,6 @@
 import os
 import struct
+from pathlib import Path
 
 import gguf
 import numpy as np
@@ -69,7 +70,7 @@ def test_the_seed_decides_every_byte(tmp_path, made):
     for seed, same in ((1, True), (2, False)):
         path = tmp_path / f"{seed}.gguf"
         write_model(str(path), SHAPE, seed, nothing)
-        assert (path.read_bytes() == open(made, "rb").read()) is same
+        assert (path.read_bytes() == Path(made).read_bytes()) is same
 
 
 def test_progress_ends_at_the_size_of_the_file(tmp_path):

@@ -1,4 +1,5 @@
 import os
+from pathlib import Path
 
 import pytest
 
@@ -23,7 +24,7 @@ def made(tmp_path):
 def mapped_resident_bytes(path):
     """Rss of the mapping of `path` in this process."""
     inside, total = False, 0
-    for line in open("/proc/self/smaps"):
+    for line in Path("/proc/self/smaps").read_text().splitlines():
         first = line.split()[0]
         if "-" in first:
             inside = line.rstrip().endswith(path)
@@ -45,7 +46,11 @@ def test_pages_touched_are_those_of_the_slices(made, threads):
 
 def test_it_is_a_shared_read_only_mapping_of_the_whole_file(made):
     ModelMap(made.identity.paths, made.experts, 1)
-    line = next(line for line in open("/proc/self/maps") if line.rstrip().endswith(made.identity.paths[0]))
+    line = next(
+        line
+        for line in Path("/proc/self/maps").read_text().splitlines()
+        if line.rstrip().endswith(made.identity.paths[0])
+    )
     start, _, end = line.split()[0].partition("-")
     assert line.split()[1] == "r--s"
     assert int(end, 16) - int(start, 16) >= made.identity.size_bytes

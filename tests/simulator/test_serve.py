@@ -83,7 +83,7 @@ def test_it_maps_the_model_holds_the_kv_cache_and_answers(model):
         url = url_of(server)
         assert [line for line in server.maps().splitlines() if line.endswith(model) and " r--s " in line]
         assert server.status("RssFile") >= read_model(model).identity.size_bytes
-        plan, kv_bytes = make_plan(values("-c", "8192", "-np", "1"), read_model(model))
+        _, kv_bytes = make_plan(values("-c", "8192", "-np", "1"), read_model(model))
         before = server.status("RssAnon")
         assert before >= kv_bytes
         assert json.loads(http(url + "/props")[1])["default_generation_settings"]["n_ctx"] == 8192

@@ -12,7 +12,13 @@ from moetuned.state import backend_record
 from moetuned.state.backend_record import BackendRecord, RecordError
 
 RECORD = BackendRecord(
-    name="glm", pid=4321, start_ticks=99, argv=("llama-server", "-c", "8192"), context_length=8192, boot_id="b", prompt_cache_mib=0
+    name="glm",
+    pid=4321,
+    start_ticks=99,
+    argv=("llama-server", "-c", "8192"),
+    context_length=8192,
+    boot_id="b",
+    prompt_cache_mib=0,
 )
 
 
@@ -47,7 +53,7 @@ def test_only_the_owner_may_read_it(directory: str) -> None:
 def test_a_damaged_record_names_its_file(directory: str, text: bytes) -> None:
     backend_record.write(RECORD, directory)
     Path(directory, "glm.json").write_bytes(text)
-    with pytest.raises(RecordError, match="glm.json"):
+    with pytest.raises(RecordError, match=r"glm\.json"):
         backend_record.read("glm", directory)
 
 

@@ -89,6 +89,16 @@ def test_an_untrusted_directory_is_refused(tmp_path: Path) -> None:
         {"place": {"path": "/etc/passwd", "codec": "integer"}},
         {"place": {"path": "/proc/sys/../../etc/passwd", "codec": "integer"}},
         {"place": {"path": PLACE.path, "codec": "integer", "twin_path": "/etc/passwd"}},
+        {"place": {"path": "/sys/block/vda/device/delete", "codec": "integer"}},
+        {"place": {"path": "/sys/devices/system/cpu/cpu1/online", "codec": "integer"}},
+        {"place": {"path": "/sys/class/net/eth0/mtu", "codec": "integer"}},
+        {"place": {"path": "/sys/block/../../tmp/read_ahead_kb", "codec": "integer"}},
+        {"place": {"path": "/sys/devices/../../tmp/read_ahead_kb", "codec": "integer"}},
+        {"place": {"path": "/sys/class/bdi/./read_ahead_kb", "codec": "integer"}},
+        {"place": {"path": "/sys/class/bdi/254:0/read_ahead_kb\n", "codec": "integer"}},
+        {"original": {"path": PLACE.path, "value": "20\n"}},
+        {"original": {"path": PLACE.path, "value": "|/bin/sh"}},
+        {"intended": {"path": PLACE.path, "value": ""}},
         {"original": {"path": "/etc/passwd", "value": "x"}},
         {"intended": {"path": "/sys/other", "value": "x"}},
         {"seq": "one"},
@@ -150,3 +160,41 @@ def test_what_cannot_be_read_or_removed_says_so(path: str, tmp_path: Path) -> No
         open_journal(path, BOOT_ID)
     os.rmdir(path)
     open_journal(path, BOOT_ID).close()
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "/sys/block/vda/bdi/read_ahead_kb",
+        "/sys/block/cciss!c0d0/queue/read_ahead_kb",
+        "/sys/class/bdi/btrfs-1/read_ahead_kb",
+        "/sys/class/bdi/254:0/read_ahead_kb",
+        "/sys/devices/virtual/bdi/7:0/read_ahead_kb",
+    ],
+)
+def test_read_ahead_of_every_kind_of_device_comes_back_from_the_file(path: str, place: str) -> None:
+    where = Place(place, Codec.INTEGER, taken_at_open=True)
+    with open_journal(path, BOOT_ID) as journal:
+        journal.intend("read_ahead_kb x", where, Cell(place, "8192"), Cell(place, "128"))
+    held = read_journal(path, BOOT_ID).held["read_ahead_kb x"]
+    assert (held.place, held.original.value) == (where, "8192")
+
+
+@pytest.mark.parametrize("record", ["applied", "probe"])
+@pytest.mark.parametrize("cell", [{"path": "/etc/passwd", "value": "7"}, {"path": PLACE.path, "value": "x y"}])
+def test_a_later_record_may_not_bring_in_another_file_or_text(path: str, record: str, cell: dict[str, str]) -> None:
+    with open_journal(path, BOOT_ID) as journal:
+        journal.intend("vm.dirty_ratio", PLACE, BEFORE, OURS)
+    line = json.dumps({"record": record, "boot_id": BOOT_ID, "seq": 1, "value": cell})
+    contents = parse_journal(Path(path).read_bytes() + line.encode() + b"\n", BOOT_ID, path)
+    assert len(contents.problems) == 1
+    assert contents.held["vm.dirty_ratio"].ours == (OURS,)
+    assert contents.held["vm.dirty_ratio"].probed == ()
+
+
+def test_a_probe_after_a_mark_is_read(path: str) -> None:
+    with open_journal(path, BOOT_ID) as journal:
+        seq = journal.intend("vm.dirty_ratio", PLACE, BEFORE, OURS)
+        journal.applied(seq, OURS)
+        journal.probe(seq, LATER)
+    assert read_journal(path, BOOT_ID).held["vm.dirty_ratio"].probed == (LATER,)

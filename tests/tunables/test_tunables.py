@@ -10,7 +10,7 @@ from fakes.fake_kernel import usual_kernel
 
 from moetuned import tunables
 from moetuned.decide.tuning_plan import choose
-from moetuned.schema.config import Profile, Tuning
+from moetuned.schema.config import Backend, Config, Profile, Tuning
 from moetuned.schema.tunable import Codec, StepKind
 
 NAMES = tunables.module_names()
@@ -34,7 +34,12 @@ def test_every_tunable_has_a_manual_entry_and_a_sound_spec(name: str) -> None:
         value = spec.wanted[profile]
         overlay = {"thp": value} if spec.config_key == "tuning.thp" else {"sysctl": {spec.name: value}}
         assert choose(Tuning(profile=Profile(profile), **overlay), [spec])[1] == (), "the kernel takes what it wants"  # type: ignore[arg-type]
-    assert spec.place.path in usual_kernel().files, "the fake kernel knows it"
+    if spec.per_device:
+        assert spec.place.path.count("*") == 1
+        assert spec.name == name, "instances are found beside it by its name"
+        assert tunables.instances(usual_kernel(), tunable, ()) == ()
+    else:
+        assert spec.place.path in usual_kernel().files, "the fake kernel knows it"
 
 
 def test_the_first_set() -> None:
@@ -62,6 +67,10 @@ def test_the_first_set() -> None:
         ("tuning.sysctl.vm.dirty_ratio", "vm.dirty_ratio"),
         ("thp", "transparent_hugepage"),
         ("transparent_hugepage", "transparent_hugepage"),
+        ("read_ahead", "read_ahead_kb"),
+        ("tuning.read_ahead", "read_ahead_kb"),
+        ("read_ahead_kb", "read_ahead_kb"),
+        ("read_ahead_kb vda", "read_ahead_kb"),
     ],
 )
 def test_found_by_every_name_people_use(key: str, name: str) -> None:
@@ -70,7 +79,7 @@ def test_found_by_every_name_people_use(key: str, name: str) -> None:
     assert found.spec.name == name
 
 
-@pytest.mark.parametrize("key", ["", "vm.swappiness_", "os", "..fs", "__init__"])
+@pytest.mark.parametrize("key", ["", "vm.swappiness_", "os", "..fs", "__init__", "vm.dirty_ratio vda", "read_ahead_"])
 def test_nothing_else_is_found_or_imported(key: str) -> None:
     assert tunables.find(key) is None
 
@@ -100,3 +109,26 @@ def test_known_sysctls_hold_both_of_a_pair_and_no_thp() -> None:
 def test_a_docstring_without_paragraphs_has_only_a_summary() -> None:
     manual = tunables.parse_manual("One.\n\nWhy: because\n  of it.\n\nAnother.")
     assert (manual.summary, manual.why, manual.source) == ("One.", "because of it.", "")
+
+
+@pytest.mark.parametrize(
+    ("values", "nothing"),
+    [({}, True), ({"thp": "never"}, False), ({"read_ahead": 128}, False), ({"sysctl": {"vm.dirty_ratio": 5}}, False),
+     ({"profile": Profile.MOE_OFFLOAD}, False)],
+)  # fmt: skip
+def test_what_changes_nothing(values: dict[str, object], nothing: bool) -> None:
+    tuning = Tuning(**values)  # type: ignore[arg-type]
+    assert tunables.changes_nothing(tuning) is nothing
+    assert (tunables.for_tuning(tuning) == ()) is nothing
+
+
+def test_problems_are_known_without_a_look_at_the_machine() -> None:
+    tuning = Tuning(profile=Profile.MOE_OFFLOAD, sysctl={"vm.dirty_ratio": 400}, read_ahead=128)
+    (problem,) = tunables.problems_of(tuning)
+    assert problem.startswith("tuning.sysctl.vm.dirty_ratio: 400 is too large")
+    assert tunables.plan_tuning(usual_kernel(), tuning)[1] == (problem,)
+
+
+def test_models_of_a_config() -> None:
+    backends = [Backend(name="a", model="/m/a.gguf"), Backend(name="b"), Backend(name="c", model="/m/a.gguf")]
+    assert tunables.models_of(Config(backends=backends)) == ("/m/a.gguf",)

@@ -75,6 +75,7 @@ def machine() -> Iterator[dict[str, str]]:
         readings = [
             (spec.place, read_tunable(fs, spec.place))
             for spec in (tunables.load(name).spec for name in tunables.module_names())
+            if not spec.per_device
         ]
         places = [(place, reading.cell) for place, reading in readings if reading.cell is not None]
         if any(reading.read_only for _, reading in readings) or not places:

@@ -1,8 +1,10 @@
 """How much of the page cache was lost since its largest in the window, as a share of the model.
 
-A cache that shrank while the backend works is being squeezed: by anonymous memory, by a smaller limit, by somebody else's files.
-The time in which the backend loads does not count: loading fills the cache and then takes room for its buffers.
-Sources: memory.stat file; /proc/meminfo Cached.
+A cache that shrank while the backend works is being squeezed: by anonymous memory, by a smaller limit. The cache of the backend's
+cgroup; without one the machine's, and then only as far as the memory did not become free (a deleted file is no squeeze) and
+while hardly any is free (with free memory nobody is squeezed).
+The time in which the backend loads does not count: loading fills the cache and then takes room for its buffers; where
+nobody can be asked, its first five minutes. Sources: memory.stat file; /proc/meminfo Cached, MemFree; /proc/<pid>/stat.
 """
 
 from __future__ import annotations
@@ -12,16 +14,40 @@ from moetuned.decide.window import Moment, Window
 
 UNIT = "ratio"
 
+LOADING_SECONDS = 300.0
+MUCH_FREE = 0.1
+
 
 def compute(window: Window) -> float | None:
     """0 or more; None when the cache or the model's size is unknown."""
     now, size = cache_bytes(window.now), window.facts.model_bytes
     if now is None or not size:
         return None
-    ready = (cache_bytes(moment) for moment in window.moments if not _loads(moment))
-    return max(0.0, (max((value for value in ready if value is not None), default=now) - now) / size)
+    largest, at = now, window.now
+    for moment in window.moments:
+        cache = cache_bytes(moment)
+        if cache is not None and cache > largest and not _loads(moment, window.facts.clock_ticks):
+            largest, at = cache, moment
+    lost = largest - now
+    if window.now.backend.cgroup is None:
+        lost = 0 if _much_is_free(window.now) else lost - max(0, _free(window.now) - _free(at))
+    return max(0.0, lost / size)
 
 
-def _loads(moment: Moment) -> bool:
-    http = moment.backend.http
-    return http is not None and http.health == "loading"
+def _free(moment: Moment) -> int:
+    meminfo = moment.machine.meminfo
+    return 0 if meminfo is None or meminfo.free_bytes is None else meminfo.free_bytes
+
+
+def _much_is_free(moment: Moment) -> bool:
+    meminfo = moment.machine.meminfo
+    return meminfo is not None and meminfo.total_bytes is not None and _free(moment) > MUCH_FREE * meminfo.total_bytes
+
+
+def _loads(moment: Moment, clock_ticks: int) -> bool:
+    http, process = moment.backend.http, moment.backend.process
+    if http is not None:
+        return http.health == "loading"
+    if process is None or process.start_ticks is None:
+        return True
+    return moment.at_seconds - process.start_ticks / clock_ticks < LOADING_SECONDS

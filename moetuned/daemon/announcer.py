@@ -1,0 +1,64 @@
+"""Says what happened: keeps the event, logs it, and gives it to the sinks that subscribe to it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from moetuned import alerts
+from moetuned.daemon.event_log import EventLog
+from moetuned.daemon.workers import Lane, Workers
+from moetuned.host.clock import Clock
+from moetuned.schema.config import Alert
+from moetuned.schema.event import Event, EventName
+from moetuned.schema.verdict import Reason
+
+log = logging.getLogger(__name__)
+
+_GOOD_NEWS = frozenset(
+    {EventName.THRASH_END, EventName.MEMORY_RECOVERED, EventName.BACKEND_RECOVERED, EventName.BACKEND_RESTARTED}
+)
+
+
+class Announcer:
+    """Belongs to the loop's thread; sinks run in the alert lane. `sinks` may be replaced at any time (reload)."""
+
+    def __init__(self, events: EventLog, workers: Workers, clock: Clock) -> None:
+        self.sinks: Sequence[Alert] = ()
+        self._events = events
+        self._workers = workers
+        self._clock = clock
+
+    def say(self, name: EventName, backend: str | None, message: str, reasons: tuple[Reason, ...] = ()) -> None:
+        """Something happened to `backend` (None: to the machine). `message` is one sentence; it gets the backend's name
+        in front where it does not hold it.
+        """
+        if backend is not None and backend not in message:
+            message = f"{backend}: {message}"
+        event = self._events.add(
+            Event(
+                id="",
+                name=name,
+                wall_seconds=self._clock.wall(),
+                at_seconds=self._clock.monotonic(),
+                backend=backend,
+                message=message,
+                reasons=reasons,
+            )
+        )
+        log.log(logging.INFO if name in _GOOD_NEWS else logging.WARNING, "%s: %s", name, message)
+        for number, sink in enumerate(self.sinks):
+            if not sink.on or name in sink.on:
+                self._send(event, sink, number)
+
+    @property
+    def pending(self) -> int:
+        """Alerts that no sink has finished with yet."""
+        return self._workers.waiting(Lane.ALERT)
+
+    def _send(self, event: Event, sink: Alert, number: int) -> None:
+        def done(_results: object, error: BaseException | None) -> None:
+            if error is not None:
+                log.error("alerts[%d] could not be given %s: %s", number, event.name, error)
+
+        self._workers.submit(Lane.ALERT, f"alert {event.id} {number}", lambda: alerts.find("exec")(event, sink), done)

@@ -1,0 +1,52 @@
+"""Which found process is which backend: of a supervisor, of the config, found before, or new."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from moetuned.daemon.discovery import FoundBackend, belongs_to
+from moetuned.daemon.watched import Watched
+
+Match = tuple[FoundBackend, Watched | None]
+
+
+def match(found: Sequence[FoundBackend], watched: Collection[Watched], leaving: Collection[int] = ()) -> list[Match]:
+    """For each process its backend, None for one that nobody knows; no backend gets two.
+
+    `leaving`: sessions of backends that are being ended, which are nobody's. A process in the session of a supervised
+    backend is that backend's, and only one of several is told: the one that was held, else the session's leader, else the first.
+    """
+    matches: list[Match] = []
+    rest = [each for each in found if each.session not in leaving]
+    for owner in watched:
+        if owner.supervisor is None or owner.supervisor.identity is None:
+            continue
+        session = owner.supervisor.identity.pid
+        own = [each for each in rest if each.session == session]
+        rest = [each for each in rest if each.session != session]
+        if own:
+            matches.append((_best(own, owner), owner))
+    free = [each for each in watched if each.supervisor is None]
+    for holds in (_configured_holds, _configured_wants, _discovered_holds):
+        for owner in free:
+            taken = next((each for each in rest if holds(owner, each)), None)
+            if taken is not None and not any(one is owner for _, one in matches):
+                matches.append((taken, owner))
+                rest.remove(taken)
+    return matches + [(each, None) for each in rest]
+
+
+def _best(own: Iterable[FoundBackend], owner: Watched) -> FoundBackend:
+    return min(own, key=lambda each: (each.identity != owner.process, each.identity.pid != each.session))
+
+
+def _configured_holds(owner: Watched, found: FoundBackend) -> bool:
+    return owner.config is not None and owner.process == found.identity
+
+
+def _configured_wants(owner: Watched, found: FoundBackend) -> bool:
+    return owner.config is not None and owner.process is None and belongs_to(owner.config, found)
+
+
+def _discovered_holds(owner: Watched, found: FoundBackend) -> bool:
+    return owner.config is None and owner.process == found.identity

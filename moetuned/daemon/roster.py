@@ -1,0 +1,324 @@
+"""Which backends are watched, and which process each of them is: from the config, from supervision, from what is found running."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+
+from moetuned.daemon import discovery
+from moetuned.daemon.loop import Loop
+from moetuned.daemon.matching import match
+from moetuned.daemon.model_care import ModelCare
+from moetuned.daemon.probing import Probing
+from moetuned.daemon.supervisor import Supervisor
+from moetuned.daemon.watched import Watched
+from moetuned.daemon.workers import Lane, Workers
+from moetuned.decide import relief
+from moetuned.decide import supervision as sv
+from moetuned.host.cgroup import memory_cgroup
+from moetuned.host.clock import Clock
+from moetuned.host.processes import ProcessIdentity, is_alive
+from moetuned.host.spawn import boot_id
+from moetuned.schema.config import Backend, Config, SuperviseProcess
+from moetuned.schema.event import EventName
+from moetuned.state import backend_record
+
+log = logging.getLogger(__name__)
+
+DISCOVER_SECONDS = 5.0
+CGROUP_SECONDS = 10.0
+FORGET_SECONDS = 600.0
+"""A backend that nobody configured is forgotten this long after it ended."""
+MOST_WATCHED = 32
+"""Configured and found together; whoever starts more processes that look like backends gets no more of the daemon's memory."""
+
+Say = Callable[[EventName, str, str], None]
+
+
+class Roster:
+    """Belongs to the loop's thread. `say(name, backend, message)` gets what supervisors have to say."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        clock: Clock,
+        workers: Workers,
+        care: ModelCare,
+        probing: Probing,
+        record_directory: str,
+        say: Say,
+        timing: sv.Timing = sv.Timing(),  # noqa: B008  frozen
+    ) -> None:
+        self._loop = loop
+        self._clock = clock
+        self._workers = workers
+        self._care = care
+        self._probing = probing
+        self._records = record_directory
+        self._say = say
+        self._timing = timing
+        self._watched: dict[str, Watched] = {}
+        self._leaving: list[Supervisor] = []
+        self._discover = True
+        self._next_discovery = clock.monotonic()
+        self._full_said = False
+        self.notes: tuple[str, ...] = ()
+
+    def __iter__(self) -> Iterator[Watched]:
+        """All that are watched, in the order in which they came."""
+        return iter(tuple(self._watched.values()))
+
+    def get(self, name: str) -> Watched | None:
+        """The backend of this name."""
+        return self._watched.get(name)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all that are watched."""
+        return tuple(self._watched)
+
+    # Configuration
+
+    def configure(self, config: Config) -> None:
+        """Make what is watched the same as the config: new backends begin, those that are gone from it end."""
+        self.notes = ()
+        self._discover = config.watch.discover
+        wanted = {backend.name: backend for backend in config.backends}
+        for watched in self:
+            gone = watched.name not in wanted if watched.config is not None else not self._discover
+            if gone:
+                log.info("%s: %s", watched.name, "no longer in the config" if watched.config else "no longer watched")
+                self._drop(watched)
+        for name, backend in wanted.items():
+            known = self._watched.get(name)
+            if known is None or known.config is None:
+                if known is not None:
+                    self._drop(known)
+                self._begin(backend)
+            elif known.config != backend:
+                self._change(known, backend)
+            if (supervisor := self._watched[name].supervisor) is not None:
+                supervisor.retry()
+        self._next_discovery = self._clock.monotonic()
+
+    def note_orphans(self) -> None:
+        """Say which backends an earlier daemon left running that the config does not name; they are not ended."""
+        try:
+            names = [name for name in backend_record.names(self._records) if name not in self._watched]
+        except OSError as error:
+            log.warning("cannot look into %s: %s", self._records, error.strerror)
+            return
+        for name in names:
+            adopted = _recorded_process(name, self._records)
+            if adopted is not None:
+                note = f"{name}: an earlier moetuned started it as process {adopted}; it is not in the config, so it is left running"
+                log.warning("%s", note)
+                self.notes = (*self.notes, note)
+
+    def _begin(self, config: Backend) -> None:
+        watched = Watched(config.name, config, self._clock.monotonic())
+        self._watched[config.name] = watched
+        self._care.learn_model(watched, config.model)
+        if not isinstance(config.supervise, SuperviseProcess):
+            return
+
+        def say(name: EventName, message: str) -> None:
+            if name in (EventName.BACKEND_RESTARTED, EventName.BACKEND_DOWN):
+                watched.relief = relief.restarted(watched.relief)
+            self._say(name, watched.name, message)
+
+        leaving = next((each for each in self._leaving if each.config.name == config.name), None)
+        if leaving is not None:
+            # It is still ending: the same supervisor starts it again, so that there never are two processes.
+            self._leaving.remove(leaving)
+            leaving.say = say
+            leaving.reconfigure(config)
+            watched.supervisor = leaving
+            leaving.resume()
+            return
+        supervisor = Supervisor(config, self._loop, self._clock, self._records, say, self._timing)
+        watched.supervisor = supervisor
+        supervisor.start()
+        if supervisor.adopted_age_seconds is not None:
+            # Its last start may have been a relief restart: the cool-down outlives the daemon that made it.
+            began = self._clock.monotonic() - supervisor.adopted_age_seconds
+            watched.relief = relief.ReliefState(restarted_at=(began,))
+
+    def _change(self, watched: Watched, config: Backend) -> None:
+        """A changed entry. A running backend that stays supervised is not restarted for it."""
+        old = watched.config
+        if old is None or watched.supervisor is None or not isinstance(config.supervise, SuperviseProcess):
+            self._drop(watched)
+            self._begin(config)
+            return
+        watched.config = config
+        if config.url != old.url:
+            watched.url = config.url or (None if watched.description is None else watched.description.url)
+            self._probing.aim(watched)
+        watched.supervisor.reconfigure(config)
+        if watched.process is None:
+            self._care.learn_model(watched, config.model)
+        else:
+            note = f"{config.name}: its changed entry is used when it is started the next time"
+            log.info("%s", note)
+            self.notes = (*self.notes, note)
+
+    def _drop(self, watched: Watched) -> None:
+        self._care.end(watched)
+        self._probing.end(watched)
+        self._watched.pop(watched.name, None)
+        if watched.supervisor is not None and not watched.supervisor.stopped:
+            watched.supervisor.stop()
+        if watched.supervisor is not None and not watched.supervisor.stopped:
+            self._leaving.append(watched.supervisor)
+
+    # What runs
+
+    def follow(self, now: float) -> None:
+        """Bring what is watched in line with what runs."""
+        for watched in self:
+            if watched.supervisor is not None:
+                watched.supervisor.tick()
+                self._follow_supervisor(watched, watched.supervisor, now)
+            if watched.process is not None and watched.sample is not None and watched.sample.process_gone:
+                self._forget_if_ended(watched, now)
+            if watched.process is not None and now >= watched.next_cgroup:
+                # A starting backend joins its cgroup a moment after it is started, and anybody may move it later.
+                watched.next_cgroup = now + (1.0 if watched.description is None else CGROUP_SECONDS)
+                watched.cgroup = memory_cgroup(watched.process.pid)
+            if watched.discovered and watched.gone_since is not None and now - watched.gone_since > FORGET_SECONDS:
+                log.info("%s: ended %d min ago; forgotten", watched.name, FORGET_SECONDS // 60)
+                self._drop(watched)
+        for supervisor in self._leaving:
+            supervisor.tick()
+        self._leaving = [each for each in self._leaving if not each.stopped]
+
+    def _follow_supervisor(self, watched: Watched, supervisor: Supervisor, now: float) -> None:
+        if supervisor.identity == watched.main:
+            if watched.process is None and watched.main is not None:
+                self._take(watched, supervisor, now)
+            return
+        if watched.process is not None:
+            watched.forget_process(now)
+        watched.main = supervisor.identity
+        if watched.main is not None:
+            self._take(watched, supervisor, now)
+
+    def _take(self, watched: Watched, supervisor: Supervisor, now: float) -> None:
+        """The supervisor's own process is the backend until a process is found in its session that looks like one."""
+        assert watched.main is not None
+        watched.follow_process(watched.main, now)
+        self._probing.aim(watched)
+        self._care.learn_model(watched, supervisor.config.model)
+        self._next_discovery = min(self._next_discovery, now + 1.0)
+
+    def _forget_if_ended(self, watched: Watched, now: float) -> None:
+        if watched.process is not None and not is_alive(watched.process):
+            if watched.supervisor is None:
+                log.info("%s: process %d ended", watched.name, watched.process.pid)
+            watched.forget_process(now)
+
+    # Finding
+
+    def discover(self, now: float) -> None:
+        """Look for running backends every few seconds, where that can tell anything."""
+        if now < self._next_discovery:
+            return
+        self._next_discovery = now + DISCOVER_SECONDS
+        if self._discover or any(each.description is None for each in self):
+            self._workers.submit(Lane.WORK, "looking for running backends", discovery.find_backends, self._found)
+
+    def _found(self, found: tuple[discovery.FoundBackend, ...] | None, error: BaseException | None) -> None:
+        if found is None:
+            log.warning("cannot look for running backends: %s", error)
+            return
+        now = self._clock.monotonic()
+        for watched in self:
+            if watched.supervisor is None:
+                self._forget_if_ended(watched, now)
+        # The search takes a moment, in which a process may have ended.
+        alive = [each for each in found if is_alive(each.identity)]
+        leaving = {each.identity.pid for each in self._leaving if each.identity is not None}
+        for each, owner in match(alive, tuple(self), leaving):
+            if owner is None:
+                owner = self._newcomer(each, now) if self._discover else None
+            if owner is not None and (owner.process != each.identity or owner.description is None):
+                self._attach(owner, each, now)
+        for watched in self:
+            if watched.discovered and watched.process is not None and self._is_taken(watched):
+                self._drop(watched)
+
+    def _is_taken(self, watched: Watched) -> bool:
+        """Whether a configured backend has its process now."""
+        return any(each.config is not None and each.process == watched.process for each in self)
+
+    def _newcomer(self, found: discovery.FoundBackend, now: float) -> Watched | None:
+        taken = [each.name for each in self if each.config is not None or each.process is not None]
+        name = discovery.name_for(found, taken)
+        known = self._watched.get(name)
+        if known is not None:
+            return known
+        if len(self._watched) >= MOST_WATCHED:
+            if not self._full_said:
+                log.warning("more than %d backends run; the others are not watched", MOST_WATCHED)
+                self._full_said = True
+            return None
+        self._watched[name] = Watched(name, None, now)
+        return self._watched[name]
+
+    def _attach(self, watched: Watched, found: discovery.FoundBackend, now: float) -> None:
+        """The found process is that backend."""
+        watched.follow_process(found.identity, now)
+        watched.kind = found.kind
+        watched.description = found.description
+        if watched.config is None or watched.config.url is None:
+            watched.url = found.description.url
+        where = f"at {watched.url}" if watched.url else f"at an unknown address: {found.description.url_unknown}"
+        log.info("%s: is process %d, a %s %s", watched.name, found.identity.pid, found.kind, where)
+        self._probing.aim(watched)
+        configured = None if watched.config is None else watched.config.model
+        self._care.learn_model(watched, found.model_path or configured)
+
+    # Leaving
+
+    @property
+    def supervisors(self) -> tuple[Supervisor, ...]:
+        """Of all backends, also of those that are being ended."""
+        own = [watched.supervisor for watched in self._watched.values() if watched.supervisor is not None]
+        return (*own, *self._leaving)
+
+    def stop(self) -> None:
+        """End everything that is supervised; `stopped` tells when that is done."""
+        for watched in self:
+            self._care.end(watched)
+        for supervisor in self.supervisors:
+            supervisor.stop()
+
+    def kill(self) -> None:
+        """End without asking what still runs."""
+        for supervisor in self.supervisors:
+            supervisor.kill()
+
+    @property
+    def stopped(self) -> bool:
+        """Whether nothing that is supervised runs."""
+        return all(supervisor.stopped for supervisor in self.supervisors)
+
+    def close(self) -> None:
+        """Let go of everything without ending it."""
+        for watched in self:
+            self._care.end(watched)
+            self._probing.end(watched)
+        for supervisor in self.supervisors:
+            supervisor.let_go()
+
+
+def _recorded_process(name: str, directory: str) -> int | None:
+    """Pid of the process in a record if it still runs."""
+    try:
+        record = backend_record.read(name, directory)
+        if record is None or record.boot_id != boot_id():
+            return None
+    except (backend_record.RecordError, OSError):
+        return None
+    return record.pid if is_alive(ProcessIdentity(record.pid, record.start_ticks)) else None

@@ -1,0 +1,55 @@
+"""How much is read around a page that is not in memory (KiB): the read-ahead of the file system that a model is on.
+
+Why: A fault on a mapped model reads the whole window around it, and experts are met all over the file: a window much larger
+than what an expert needs reads its neighbours too, and they push out what the next token needs; a very small one makes
+many small reads of one expert.
+
+Source: Documentation/ABI/testing/sysfs-class-bdi of the kernel (read_ahead_kb); mm/filemap.c (do_sync_mmap_readahead: the window
+around a fault) and mm/readahead.c (file_ra_state_init: taken when a file is opened).
+
+Not when: The device mostly serves files that are read from one end to the other (backups, media), or is a rotating disk,
+where every seek costs more than what is read in vain. A backend that has its model open keeps the old value until it is
+restarted.
+"""
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from moetuned.host.block_devices import under_file
+from moetuned.host.fs import HostFS
+from moetuned.schema.tunable import Codec, Place, TunableSpec
+
+SPEC = TunableSpec(
+    name="read_ahead_kb",
+    config_key="tuning.read_ahead",
+    place=Place("/sys/class/bdi/*/read_ahead_kb", Codec.INTEGER, taken_at_open=True),
+    wanted={},
+    lowest=4,
+    highest=65536,
+    per_device=True,
+)
+
+
+def instances(
+    fs: HostFS, models: Sequence[str], device_of: Callable[[str], tuple[int, int]]
+) -> tuple[TunableSpec, ...]:
+    """One setting for each bdi under the files `models`, `read_ahead_kb vda`; a model without a known one is one that says why."""
+    found: dict[str, TunableSpec] = {}
+    for model in models:
+        devices = under_file(model, fs, device_of)
+        path = devices.read_ahead_path
+        if path is not None:
+            name, place, unknown = _device(path), msgspec.structs.replace(SPEC.place, path=path), None
+        else:
+            where = f"{devices.filesystem} on {', '.join(devices.names)}"
+            name, place = model, SPEC.place
+            unknown = devices.unknown or f"the kernel does not say which read-ahead counts for it ({where})"
+        name = f"{SPEC.name} {name}"
+        found.setdefault(name, msgspec.structs.replace(SPEC, name=name, place=place, unknown=unknown))
+    return tuple(found.values())
+
+
+def _device(path: str) -> str:
+    """/sys/block/vda/bdi/read_ahead_kb is vda's, /sys/class/bdi/btrfs-1/read_ahead_kb is btrfs-1's."""
+    return path.removeprefix("/sys/block/").removeprefix("/sys/class/bdi/").partition("/")[0]

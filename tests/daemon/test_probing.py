@@ -1,0 +1,105 @@
+"""Asking over HTTP: answers belong to the process that gave them, and connections to the probe lane."""
+
+from __future__ import annotations
+
+import pytest
+from daemon_fakes import FakeClock, HeldWorkers
+
+from moetuned.daemon.probing import Probing
+from moetuned.daemon.watched import Watched
+from moetuned.host.processes import ProcessIdentity
+
+ANSWERS = {"/health": '{"status":"ok"}'}
+
+
+@pytest.fixture
+def workers() -> HeldWorkers:
+    return HeldWorkers()
+
+
+@pytest.fixture
+def probing(workers: HeldWorkers) -> Probing:
+    return Probing(workers, FakeClock(50.0))
+
+
+@pytest.fixture
+def watched(probing: Probing) -> Watched:
+    watched = Watched("glm", None, 0.0)
+    watched.process = ProcessIdentity(10, 1)
+    watched.url = "http://127.0.0.1:9"
+    probing.aim(watched)
+    return watched
+
+
+def test_an_answer_is_kept_with_its_time(probing: Probing, workers: HeldWorkers, watched: Watched) -> None:
+    probing.ask(watched)
+    probing.ask(watched)
+    assert len(workers.jobs) == 1
+    workers.finish("asking", ANSWERS)
+    assert (watched.http, watched.http_at) == (ANSWERS, 50.0)
+
+
+def test_what_the_last_process_said_is_not_taken_for_the_next(
+    probing: Probing, workers: HeldWorkers, watched: Watched
+) -> None:
+    probing.ask(watched)
+    watched.follow_process(ProcessIdentity(11, 2), 51.0)
+    workers.finish("asking", ANSWERS)
+    assert watched.http == {}
+
+
+def test_what_the_last_address_said_is_not_taken(probing: Probing, workers: HeldWorkers, watched: Watched) -> None:
+    probing.ask(watched)
+    watched.url = "http://127.0.0.1:10"
+    probing.aim(watched)
+    workers.finish("asking", ANSWERS)
+    assert watched.http == {}
+
+
+def test_connections_are_closed_in_the_probe_lane(probing: Probing, workers: HeldWorkers, watched: Watched) -> None:
+    probe = watched.probe
+    probing.end(watched)
+    assert watched.probe is None
+    (lane, _, work, _) = workers.jobs[0]
+    assert lane == "probe"
+    assert work == probe.close
+    probing.ask(watched)
+    assert len(workers.jobs) == 1
+
+
+def test_without_process_or_address_nobody_is_asked(probing: Probing, workers: HeldWorkers) -> None:
+    watched = Watched("glm", None, 0.0)
+    probing.aim(watched)
+    probing.ask(watched)
+    watched.process = ProcessIdentity(10, 1)
+    probing.ask(watched)
+    watched.url = "http://127.0.0.1:9"
+    watched.process = None
+    probing.aim(watched)
+    probing.ask(watched)
+    assert workers.jobs == []
+
+
+def test_an_address_elsewhere_is_refused_in_a_sentence(
+    probing: Probing, workers: HeldWorkers, caplog: pytest.LogCaptureFixture
+) -> None:
+    watched = Watched("glm", None, 0.0)
+    watched.url = "http://192.0.2.1:80"
+    probing.aim(watched)
+    assert watched.probe is None
+    assert "192.0.2.1" in caplog.text
+
+
+def test_a_real_refusal_is_an_answer(probing: Probing, workers: HeldWorkers, watched: Watched) -> None:
+    probing.ask(watched)
+    workers.finish("asking", really=True)
+    assert watched.http == {"/health": "!refused"}
+
+
+def test_an_error_of_ours_is_logged(
+    probing: Probing, workers: HeldWorkers, watched: Watched, caplog: pytest.LogCaptureFixture
+) -> None:
+    probing.ask(watched)
+    workers.finish("asking", MemoryError())
+    assert watched.http == {}
+    assert "glm" in caplog.text
