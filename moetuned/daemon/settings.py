@@ -68,10 +68,12 @@ def detector_settings(settings: Settings) -> DetectorSettings:
 def relief_settings(settings: Settings, limit_bytes: int, cache_when_steady_bytes: int | None) -> ReliefSettings:
     """Limits for relief under a memory limit; `cache_when_steady_bytes`: of the model resident when it last ran well."""
     cache = min(cache_when_steady_bytes or 0, limit_bytes // CACHE_SHARE)
+    near = settings.near.of(limit_bytes)
     return ReliefSettings(
         act=settings.act,
         at_most=settings.at_most,
         at_most_seconds=settings.at_most_seconds,
         cool_down_seconds=settings.cool_down_seconds,
-        target_headroom_bytes=int(settings.near.of(limit_bytes) * TARGET_FACTOR) + cache,
+        target_headroom_bytes=int(near * TARGET_FACTOR) + cache,
+        near_headroom_bytes=near,
     )

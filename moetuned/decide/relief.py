@@ -19,16 +19,25 @@ CONTEXT_STEP = 256
 """llama.cpp pads the context to a multiple of this (src/llama-context.cpp)."""
 WORTHWHILE = 0.1
 """A restart that frees less than this share of what is missing is not worth a full read of the model."""
+FORESIGHT_SECONDS = 30.0
+"""Memory that grows steadily is taken to go on for this long: until the backend is back and somebody has looked."""
+ACT_SECONDS = 15.0
+"""Growth alone is reason to act only when the limit is this near: a shorter time than a restart may take is too late."""
 
 
 class ReliefSettings(msgspec.Struct, frozen=True):
-    """How much relief may do. `target_headroom_bytes`: headroom to restore, above the near limit so that it stays away."""
+    """How much relief may do.
+
+    `target_headroom_bytes`: headroom to restore, above the near limit so that it stays away. `near_headroom_bytes`: below it
+    memory is near its limit whatever it does next.
+    """
 
     act: bool
     at_most: int
     at_most_seconds: float
     cool_down_seconds: float
     target_headroom_bytes: int
+    near_headroom_bytes: int = 0
 
 
 class ReliefFacts(msgspec.Struct, frozen=True):
@@ -91,17 +100,18 @@ def plan_restart(
     """The one restart that would bring `target_headroom_bytes` back, or the nearest to it; None: none would help."""
     if memory.headroom_bytes is None or facts.context_length is None:
         return None
-    deficit = max(target_headroom_bytes - memory.headroom_bytes, 1)
+    ahead = headroom_ahead_bytes(memory.headroom_bytes, memory.seconds_to_limit)
+    deficit = max(target_headroom_bytes - ahead, 1)
     context = shorter_context(facts, deficit)
     new_context = facts.context_length if context is None else context
     per_token = facts.kv_bytes_per_token
     kv_freed = (facts.context_length - new_context) * per_token if per_token else 0
-    cache = fitting_prompt_cache(facts, memory.headroom_bytes + kv_freed)
+    cache = fitting_prompt_cache(facts, ahead + kv_freed)
     cache_freed = (facts.prompt_cache_mib or 0) * MIB - cache * MIB if cache is not None else 0
     known = per_token is not None or context is None
     if context is None and cache_freed <= 0:
         return None
-    if known and kv_freed + cache_freed < WORTHWHILE * deficit:
+    if known and kv_freed + cache_freed < WORTHWHILE * (target_headroom_bytes - memory.headroom_bytes):
         return None
     frees = kv_freed + cache_freed if known else None
     parts = []
@@ -118,6 +128,13 @@ def plan_restart(
         reason=f"headroom {format_bytes(memory.headroom_bytes)}: restart with {what}{about}",
         frees_bytes=frees,
     )
+
+
+def headroom_ahead_bytes(headroom_bytes: int, seconds_to_limit: float | None) -> int:
+    """Headroom (may be negative) after `FORESIGHT_SECONDS` of the growth that reaches the limit in that time."""
+    if not seconds_to_limit:
+        return headroom_bytes
+    return int(headroom_bytes * (1 - FORESIGHT_SECONDS / seconds_to_limit))
 
 
 def restarted(state: ReliefState) -> ReliefState:
@@ -150,6 +167,12 @@ def step(
         )
     if not settings.act:
         return Relief(state, would_do=(f"{plan.reason} (relief.mode is observe)",))
+    if (
+        memory.headroom_bytes is not None
+        and memory.headroom_bytes >= settings.near_headroom_bytes > 0
+        and (memory.seconds_to_limit is None or memory.seconds_to_limit > ACT_SECONDS)
+    ):
+        return Relief(state, would_do=(f"{plan.reason}, if memory goes on growing",))
     recent = tuple(at for at in state.restarted_at if now - at < settings.at_most_seconds)
     if recent and now - recent[-1] < settings.cool_down_seconds:
         left = settings.cool_down_seconds - (now - recent[-1])

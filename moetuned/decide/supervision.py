@@ -17,11 +17,13 @@ from moetuned.schema.units import format_duration
 class Timing(msgspec.Struct, frozen=True):
     """Patience with a backend, seconds.
 
-    `terminate_seconds`: how long it may take to end after SIGTERM before it is killed. `breaker_exits` unexpected exits within
+    `terminate_seconds`: how long it may take to end after SIGTERM before it is killed; `restart_seconds` the same for a restart,
+    which is made when memory runs out (llama-server first ends its requests, which takes long when it thrashes). `breaker_exits` unexpected exits within
     `breaker_seconds` and it is left to its owner; before that it is started again after `backoff_seconds`, one for each exit.
     """
 
     terminate_seconds: float = 15.0
+    restart_seconds: float = 5.0
     backoff_seconds: tuple[float, ...] = (1.0, 2.0, 5.0, 15.0, 30.0, 60.0)
     breaker_exits: int = 5
     breaker_seconds: float = 600.0
@@ -141,7 +143,7 @@ def restart(state: Supervision, plan: LaunchPlan, now: float) -> Moved:
     """End the process and start it again with `plan`, which also goes before what the config wanted for later."""
     state = _replace(state, later_plan=None)
     if state.stage in (Stage.LOADING, Stage.READY):
-        kill_at = now + state.timing.terminate_seconds
+        kill_at = now + state.timing.restart_seconds
         return (
             _replace(state, stage=Stage.STOPPING, next_plan=plan, kill_at=kill_at, restart_began=now),
             (Terminate(),),

@@ -164,7 +164,7 @@ def _squeeze(show: Show, screen: Screen, made: Box, sizes: plan.Sizes) -> None:
     assert begun is not None
     show.observed.fact("squeeze to thrash_begin", f"{begun.wall_seconds - squeezed:.1f} s")
     show.wait("its hook ran", 15, lambda: show.hook_ran(EventName.THRASH_BEGIN))
-    show.hold(6)
+    show.hold(12)
     screen.scene("4/5  the cgroup grows back")
     released = time.time()
     show.observed.fact("read while squeezed", format_bytes(show.observed.total_read_bytes - read_before))
@@ -191,6 +191,7 @@ def _hog(show: Show, screen: Screen, made: Box, sizes: plan.Sizes, stack: contex
     near, restarted = show.event(EventName.MEMORY_NEAR_LIMIT, hogged), show.event(EventName.BACKEND_RESTARTED, hogged)
     assert near is not None and restarted is not None
     show.observed.fact("near limit to healthy again", f"{restarted.wall_seconds - near.wall_seconds:.1f} s")
+    show.hold(max(0.0, hogged + taken / plan.HOG_BYTES_PER_SECOND + 2 - time.time()))
     show.wait_calm("steady again, beside the hog", 120)
     view = show.view
     assert view is not None

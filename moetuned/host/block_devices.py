@@ -131,7 +131,8 @@ def _btrfs_read_ahead_path(fs: HostFS, source: str) -> str | None:
     if fs.exists(f"{found[0]}/bdi"):
         name = fs.resolve_link(f"{found[0]}/bdi").rpartition("/")[2]
     else:
-        own = [name for name in fs.list_directory("/sys/class/bdi") if name.startswith("btrfs-")]
+        all_of_them = fs.list_directory("/sys/class/bdi") if fs.exists("/sys/class/bdi") else []
+        own = [name for name in all_of_them if name.startswith("btrfs-")]
         if len(own) != 1:
             return None
         name = own[0]

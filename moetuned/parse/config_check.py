@@ -15,8 +15,9 @@ from moetuned.parse.config_values import at_most, headroom_limit, listen_address
 from moetuned.schema.config import Config, Mode, Profile, SuperviseNone
 from moetuned.schema.units import format_duration, parse_bytes, parse_duration
 
-# Shorter ticks cost more than they tell (counters of the kernel are summed up lazily); longer ones miss a squeeze.
-_INTERVAL_SECONDS = (0.2, 60.0)
+# Shorter ticks cost more than they tell (counters of the kernel are summed up lazily); longer ones miss a squeeze, and samples
+# more than 5 s apart are not compared (decide.window), so a tick that is a little late must still be within that.
+_INTERVAL_SECONDS = (0.2, 4.0)
 _RESIDENCY_SECONDS = (1.0, 3600.0)
 _COOL_DOWN_SECONDS = (10.0, 86400.0)
 _HOOK_SECONDS = (0.1, 600.0)

@@ -123,7 +123,7 @@ class Backend(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Watch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How the daemon looks."""
 
-    interval: Annotated[Duration, Meta(description="Time between ticks, 200ms to 60s.")] = "1s"
+    interval: Annotated[Duration, Meta(description="Time between ticks, 200ms to 4s.")] = "1s"
     discover: Annotated[bool, Meta(description="Also watch running backends that the config does not name.")] = True
     residency_every: Annotated[Duration, Meta(description="Time between residency scans of a model, 1s or more.")] = (
         "10s"

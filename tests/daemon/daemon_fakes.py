@@ -49,7 +49,7 @@ class HeldWorkers:
         if really:
             try:
                 result = job[2]()
-            except Exception as failure:  # as the workers do
+            except Exception as failure:  # noqa: BLE001  as the workers do
                 error = failure
         elif isinstance(result, BaseException):
             result, error = None, result

@@ -117,3 +117,24 @@ def test_never_two_restarts_within_a_cool_down_nor_below_minimum(
             times.append(now)
             state = relief.restarted(state)
     assert all(b - a >= SETTINGS.cool_down_seconds for a, b in itertools.pairwise(times))
+
+
+def test_growth_is_counted_ahead() -> None:
+    growing = msgspec.structs.replace(MEMORY, headroom_bytes=2 * GIB, seconds_to_limit=20.0)
+    plan = relief.plan_restart("glm", FACTS, growing, GIB)
+    assert plan is not None
+    freed = (32768 - plan.context_length) * 65536
+    assert relief.headroom_ahead_bytes(2 * GIB, 20.0) == -GIB
+    assert freed >= min(2 * GIB, (32768 - 2048) * 65536)
+
+
+def test_growth_alone_is_waited_out_until_the_limit_is_near() -> None:
+    settings = msgspec.structs.replace(SETTINGS, near_headroom_bytes=GIB // 2)
+    slow = msgspec.structs.replace(MEMORY, headroom_bytes=2 * GIB, seconds_to_limit=24.0)
+    decided = relief.step(relief.ReliefState(), verdict(), slow, FACTS, settings, 0.0)
+    assert decided.restart is None
+    assert "goes on growing" in decided.would_do[0]
+    soon = msgspec.structs.replace(slow, seconds_to_limit=10.0)
+    assert relief.step(relief.ReliefState(), verdict(), soon, FACTS, settings, 0.0).restart is not None
+    low = msgspec.structs.replace(slow, headroom_bytes=GIB // 4, seconds_to_limit=None)
+    assert relief.step(relief.ReliefState(), verdict(), low, FACTS, settings, 0.0).restart is not None

@@ -1,0 +1,225 @@
+"""One look: a machine's files in, verdicts and what follows from them out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from daemon_fakes import FakeClock, HeldWorkers
+
+from moetuned.daemon.announcer import Announcer
+from moetuned.daemon.event_log import EventLog
+from moetuned.daemon.judging import Judge
+from moetuned.daemon.loop import Loop
+from moetuned.daemon.model_care import ModelCare
+from moetuned.daemon.settings import settings_of
+from moetuned.daemon.watched import Watched
+from moetuned.decide.supervision import LaunchPlan, Stage, Supervision
+from moetuned.host.cgroup import MemoryCgroup
+from moetuned.host.processes import ProcessIdentity
+from moetuned.schema.backend_description import BackendDescription
+from moetuned.schema.config import Backend, Config, Context, Mode, Relief
+from moetuned.schema.event import EventName
+from moetuned.schema.verdict import MemoryState, Phase
+
+GIB = 1 << 30
+HTTP = {"/health": '{"status":"ok"}', "/slots": '[{"id":0,"n_ctx":8192,"is_processing":false}]', "/metrics": ""}
+STAT = "10 (server) S 1 10 10 0 -1 4194304 1 0 0 0 5 5 0 0 20 0 1 0 100 1000 100" + " 0" * 30
+MEMINFO = "MemTotal: 16777216 kB\nMemFree: 8388608 kB\nMemAvailable: 12582912 kB\nCached: 4194304 kB\nAnonPages: 1048576 kB\nShmem: 0 kB\n"
+
+
+class Owner:
+    """A supervisor that only takes notes."""
+
+    def __init__(self) -> None:
+        self.process = object()
+        self.state = Supervision("glm", LaunchPlan(8192, 64), stage=Stage.LOADING)
+        self.adopted_age_seconds: float | None = None
+        self.restarts: list[LaunchPlan] = []
+        self.placeholders = "{context}{prompt_cache_mib}"
+
+    def sets(self, placeholder: str) -> bool:
+        return placeholder in self.placeholders
+
+    def healthy(self) -> None:
+        self.state = msgspec.structs.replace(self.state, stage=Stage.READY)
+
+    def restart(self, plan: LaunchPlan) -> None:
+        self.restarts.append(plan)
+        self.state = msgspec.structs.replace(self.state, stage=Stage.STOPPING, next_plan=plan)
+
+
+class Rig:
+    """A machine as a directory of files: one backend, pid 10, in a v2 cgroup of 2 GiB."""
+
+    def __init__(self, root: Path, model: Path) -> None:
+        self.root = root
+        self.clock = FakeClock()
+        self.loop = Loop(self.clock)
+        self.workers = HeldWorkers()
+        self.events = EventLog(1.0)
+        self.care = ModelCare(self.loop, self.clock, self.workers)
+        self.judge = Judge(self.clock, self.care, Announcer(self.events, self.workers, self.clock), str(root))
+        self.settings = settings_of(Config(relief=Relief(mode=Mode.ACT)))
+        self.watched = Watched("glm", Backend("glm", context=Context(preferred=8192, minimum=1024)), self.clock.now)
+        self.owner = Owner()
+        self.watched.supervisor = self.owner  # type: ignore[assignment]
+        self.watched.follow_process(ProcessIdentity(10, 100), self.clock.now)
+        self.watched.cgroup = MemoryCgroup("/cg", 2)
+        self.watched.description = BackendDescription()
+        self.care.learn_model(self.watched, str(model))
+        self.workers.finish("reading the model", really=True)
+        self.write("/proc/meminfo", MEMINFO)
+        self.write("/proc/10/stat", STAT)
+        self.write("/proc/10/status", "RssAnon: 1024 kB\n")
+        self.write("/proc/10/io", "read_bytes: 0\n")
+        self.write("/cg/memory.max", f"{2 * GIB}\n")
+        self.write("/cg/memory.events", "oom_kill 0\n")
+        self.set_anonymous(GIB // 2)
+
+    def write(self, path: str, text: str) -> None:
+        file = self.root / path.removeprefix("/")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+    def set_anonymous(self, size: int) -> None:
+        self.write("/cg/memory.current", f"{size}\n")
+        self.write("/cg/memory.stat", f"anon {size}\nfile 0\nactive_file 0\ninactive_file 0\nshmem 0\n")
+
+    def look(self, seconds: int = 1, *, http: dict[str, str] | None = None, may_restart: bool = True) -> None:
+        for _ in range(seconds):
+            self.clock.now += 1
+            self.watched.http, self.watched.http_at = HTTP if http is None else http, self.clock.now
+            self.judge.look([self.watched], self.settings, self.clock.now, may_restart=may_restart)
+
+    def names(self) -> list[EventName]:
+        return [event.name for event in self.events.since(None)]
+
+
+@pytest.fixture
+def rig(tmp_path: Path, small_model: Path) -> Iterator[Rig]:
+    rig = Rig(tmp_path, small_model)
+    yield rig
+    rig.judge.close()
+    rig.loop.close()
+
+
+def test_a_ready_backend_is_told_to_its_supervisor_and_warmed_once(rig: Rig) -> None:
+    rig.look(2, http={"/health": "!503 Loading"})
+    assert rig.watched.verdict.phase is Phase.LOADING
+    assert rig.owner.state.stage is Stage.LOADING
+    rig.look(2)
+    assert rig.watched.verdict.phase is Phase.IDLE
+    assert rig.owner.state.stage is Stage.READY
+    assert rig.watched.warm_wanted == "the backend has loaded"
+    assert rig.watched.context_now() == 8192
+    rig.watched.warm_wanted = None
+    rig.look(3)
+    assert rig.watched.warm_wanted is None
+
+
+def test_one_that_was_taken_over_running_is_not_warmed(rig: Rig) -> None:
+    rig.owner.adopted_age_seconds = 500.0
+    rig.look(2)
+    assert rig.owner.state.stage is Stage.READY
+    assert rig.watched.warm_wanted is None
+
+
+def test_one_that_was_taken_over_loading_is_warmed(rig: Rig) -> None:
+    rig.owner.adopted_age_seconds = 5.0
+    rig.look(1, http={"/health": "!503 Loading"})
+    rig.look(1)
+    assert rig.watched.warm_wanted is not None
+
+
+def test_one_on_its_way_out_is_not_ready(rig: Rig) -> None:
+    rig.owner.state = msgspec.structs.replace(rig.owner.state, stage=Stage.STOPPING)
+    rig.look(2)
+    assert rig.watched.ready_at is None
+
+
+def test_near_its_limit_it_is_restarted_once_with_less(rig: Rig) -> None:
+    rig.look(3)
+    rig.set_anonymous(2 * GIB - (100 << 20))
+    rig.look(20)
+    assert rig.watched.verdict.memory is not MemoryState.OK
+    assert len(rig.owner.restarts) == 1
+    plan = rig.owner.restarts[0]
+    assert 1024 <= plan.context_length < 8192
+    assert plan.prompt_cache_mib is not None
+    assert plan.prompt_cache_mib < 64
+    assert EventName.MEMORY_NEAR_LIMIT in rig.names()
+
+
+def test_observing_it_only_says_what_it_would_do(rig: Rig) -> None:
+    rig.settings = msgspec.structs.replace(rig.settings, act=False)
+    rig.look(3)
+    rig.set_anonymous(2 * GIB - (100 << 20))
+    rig.look(20)
+    assert rig.owner.restarts == []
+    assert "context 8192 ->" in rig.watched.would_do[0]
+
+
+def test_while_stopping_nothing_is_restarted(rig: Rig) -> None:
+    rig.look(3)
+    rig.set_anonymous(2 * GIB - (100 << 20))
+    rig.look(20, may_restart=False)
+    assert rig.owner.restarts == []
+
+
+def test_a_command_without_placeholders_is_not_restarted_for_nothing(rig: Rig) -> None:
+    rig.owner.placeholders = ""
+    rig.look(3)
+    rig.set_anonymous(2 * GIB - (100 << 20))
+    rig.look(20)
+    assert rig.owner.restarts == []
+    assert rig.names().count(EventName.RELIEF_EXHAUSTED) == 1
+
+
+def test_unknown_memory_does_nothing(rig: Rig) -> None:
+    for name in ("/cg/memory.max", "/proc/meminfo"):
+        (rig.root / name.removeprefix("/")).unlink()
+    rig.set_anonymous(2 * GIB - (100 << 20))
+    rig.look(20)
+    assert rig.watched.memory.limit_bytes is None
+    assert rig.owner.restarts == []
+    assert rig.watched.would_do == ()
+
+
+def test_a_supervised_backend_that_ends_is_left_to_its_supervisor_to_tell(rig: Rig) -> None:
+    rig.look(3)
+    for name in ("stat", "status", "io"):
+        (rig.root / "proc/10" / name).unlink()
+    rig.watched.forget_process(rig.clock.now)
+    rig.look(3)
+    assert rig.watched.verdict.phase is Phase.ABSENT
+    assert rig.names() == []
+    rig.watched.supervisor = None
+    rig.watched.detector = msgspec.structs.replace(
+        rig.watched.detector, phase=msgspec.structs.replace(rig.watched.detector.phase, down=False)
+    )
+    rig.look(1)
+    assert rig.names() == [EventName.BACKEND_DOWN]
+
+
+def test_the_window_is_bounded_by_time(rig: Rig) -> None:
+    rig.look(100)
+    assert len(rig.judge._window) <= 62
+    assert [one.at_seconds for one in rig.judge.last_samples] == [rig.clock.now - 1, rig.clock.now]
+
+
+@pytest.mark.parametrize("text", ["", "\0" * 50, "10 (a) b) S", "MemTotal: x kB\n" * 99])
+def test_hostile_files_are_unknown(rig: Rig, text: str) -> None:
+    for path in (
+        "/proc/meminfo",
+        "/proc/10/stat",
+        "/proc/10/status",
+        "/proc/10/io",
+        "/cg/memory.stat",
+        "/cg/memory.max",
+    ):
+        rig.write(path, text)
+    rig.look(5, http={"/health": "{", "/slots": "[[[", "/metrics": "\0", "/props": text})
+    assert rig.owner.restarts == []

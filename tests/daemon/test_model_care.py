@@ -1,0 +1,271 @@
+"""The model's header, residency and warming: read in workers, bound to the process and file they were asked for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from daemon_fakes import FakeClock, HeldWorkers
+
+from moetuned.daemon import model_care as module
+from moetuned.daemon.loop import Loop
+from moetuned.daemon.model_care import ModelCare, kv_cost
+from moetuned.daemon.settings import Settings, settings_of
+from moetuned.daemon.watched import Watched
+from moetuned.host.processes import ProcessIdentity
+from moetuned.host.spawn import StartError
+from moetuned.host.warming import WarmProgress
+from moetuned.schema.backend_description import BackendDescription
+from moetuned.schema.config import Config
+from moetuned.schema.sample import Residency
+from moetuned.schema.signals import Signals
+from moetuned.schema.snapshot import MemoryView
+from moetuned.schema.verdict import MemoryState, Phase, Verdict
+
+GIB = 1 << 30
+SETTINGS: Settings = settings_of(Config())
+
+
+class FakeWarming:
+    """The warming process as the daemon sees it."""
+
+    def __init__(self) -> None:
+        self._read, self._write = os.pipe()
+        self.progress = WarmProgress("running", 0, 100)
+        self.stopped = self.killed = False
+
+    def fileno(self) -> int:
+        return self._read
+
+    def say(self, progress: WarmProgress) -> None:
+        self.progress = progress
+        os.write(self._write, b"x")
+
+    def advance(self) -> WarmProgress:
+        os.read(self._read, 100)
+        return self.progress
+
+    def stop(self) -> None:
+        self.stopped = True
+
+    def kill(self) -> None:
+        self.killed = True
+
+    def close(self) -> None:
+        os.close(self._read)
+        os.close(self._write)
+
+
+class Rig:
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.loop = Loop(self.clock)
+        self.workers = HeldWorkers()
+        self.care = ModelCare(self.loop, self.clock, self.workers)
+        self.watched = Watched("glm", None, self.clock.now)
+        self.watched.follow_process(ProcessIdentity(10, 1), self.clock.now)
+        self.warmings: list[FakeWarming] = []
+        self.asked: list[dict] = []
+
+    def warm_in_cgroup(self, paths, ranges, twice, **options) -> FakeWarming:
+        self.asked.append({"bytes": sum(one.length for one in (*ranges, *twice)), **options})
+        self.warmings.append(FakeWarming())
+        return self.warmings[-1]
+
+    def learn(self, path: Path) -> None:
+        self.care.learn_model(self.watched, str(path))
+        self.workers.finish("reading the model", really=True)
+
+    def tick(self, **settings: object) -> None:
+        self.care.tick(self.watched, msgspec.structs.replace(SETTINGS, **settings), self.clock.now)
+
+    def make_ready(self) -> None:
+        """All that warming needs to know."""
+        self.watched.ready_at = self.clock.now
+        self.watched.memory = MemoryView("cgroup", limit_bytes=4 * GIB, headroom_bytes=3 * GIB, file_cache_bytes=GIB)
+
+    def see_residency(self, cached: int = 0) -> None:
+        self.watched.residency, self.watched.residency_at = Residency(cached, cached, 0), self.clock.now
+
+
+@pytest.fixture
+def rig(monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
+    rig = Rig()
+    monkeypatch.setattr(module, "warm_in_cgroup", rig.warm_in_cgroup)
+    yield rig
+    rig.loop.close()
+    for warming in rig.warmings:
+        warming.close()
+
+
+def test_a_model_is_read_once_and_again_when_its_file_changed(rig: Rig, small_model: Path, tmp_path: Path) -> None:
+    model = tmp_path / "m.gguf"
+    model.write_bytes(small_model.read_bytes())
+    rig.learn(model)
+    first = rig.watched.model
+    assert first is not None
+    assert rig.watched.model_unknown is None
+    rig.learn(model)
+    assert rig.watched.model is first
+    os.utime(model, ns=(1, 1))
+    rig.learn(model)
+    assert rig.watched.model is not first
+    assert rig.watched.model.identity == first.identity
+
+
+def test_a_path_that_changes_while_one_is_read_is_read_next(rig: Rig, small_model: Path) -> None:
+    rig.care.learn_model(rig.watched, "/nowhere/old.gguf")
+    rig.care.learn_model(rig.watched, str(small_model))
+    assert len(rig.workers.jobs) == 1
+    rig.workers.finish("reading the model", really=True)
+    assert rig.watched.model is None
+    rig.workers.finish("reading the model", really=True)
+    assert rig.watched.model is not None
+
+
+def test_a_model_that_cannot_be_read_says_why_and_is_tried_again(rig: Rig, small_model: Path, tmp_path: Path) -> None:
+    model = tmp_path / "m.gguf"
+    rig.learn(model)
+    assert "No such file" in (rig.watched.model_unknown or "")
+    model.write_bytes(b"rubbish" * 100)
+    rig.learn(model)
+    assert rig.watched.model is None
+    model.write_bytes(small_model.read_bytes())
+    rig.learn(model)
+    assert rig.watched.model_unknown is None
+
+
+def test_no_path_is_unknown(rig: Rig) -> None:
+    rig.care.learn_model(rig.watched, None)
+    assert rig.workers.jobs == []
+    assert "names no model" in (rig.watched.model_unknown or "")
+
+
+def test_residency_of_this_process_and_model_only(rig: Rig, small_model: Path) -> None:
+    rig.learn(small_model)
+    rig.tick()
+    rig.watched.follow_process(ProcessIdentity(11, 2), rig.clock.now)
+    rig.workers.finish("residency", really=True)
+    assert rig.watched.fresh_residency is None
+    rig.tick()
+    rig.workers.finish("residency", really=True)
+    assert rig.watched.fresh_residency is not None
+    assert rig.watched.residency_unknown is None
+
+
+def test_a_dear_scan_is_made_less_often(rig: Rig, small_model: Path) -> None:
+    rig.learn(small_model)
+    rig.tick()
+    rig.workers.finish("residency", module._Scanned(None, "the kernel refuses", 8.0))
+    assert rig.watched.residency_unknown == "the kernel refuses"
+    assert rig.watched.next_residency == pytest.approx(rig.clock.now + 8.0 / module.SCAN_CPU_SHARE)
+    rig.tick()
+    assert rig.workers.jobs == []
+
+
+def test_kv_cost_needs_model_and_command_line(rig: Rig, small_model: Path) -> None:
+    assert kv_cost(rig.watched) is None
+    rig.learn(small_model)
+    assert kv_cost(rig.watched) is None
+    rig.watched.description = BackendDescription()
+    plain = kv_cost(rig.watched)
+    rig.watched.description = BackendDescription(cache_type_k="q8_0", cache_type_v="q8_0")
+    small = kv_cost(rig.watched)
+    assert plain is not None
+    assert small is not None
+    assert 0.5 * plain < small < 0.6 * plain
+
+
+def test_warms_once_all_is_known(rig: Rig, small_model: Path) -> None:
+    rig.learn(small_model)
+    rig.care.want_warm(rig.watched, "the backend has loaded")
+    rig.tick()
+    assert rig.watched.warm.state == "waiting"
+    rig.make_ready()
+    rig.tick()
+    assert rig.asked == []
+    rig.see_residency()
+    rig.tick(warm_budget_bytes=8 << 20, warm_rate_bytes_per_second=5)
+    assert rig.asked[0]["rate_bytes_per_second"] == 5
+    assert 0 < rig.asked[0]["bytes"] <= 2 * (8 << 20)
+    assert rig.watched.warm.state == "running"
+    rig.warmings[0].say(WarmProgress("running", 40, 100))
+    rig.loop.run_once(0)
+    assert rig.watched.warm.done_bytes == 40
+    rig.warmings[0].say(WarmProgress("done", 100, 100))
+    rig.loop.run_once(0)
+    assert rig.watched.warm.state == "done"
+    assert rig.watched.warming is None
+    rig.tick()
+    assert len(rig.asked) == 1
+
+
+def busy(rig: Rig) -> None:
+    rig.watched.verdict = Verdict("glm", 0.0, phase=Phase.DECODE)
+    rig.watched.signals = Signals("glm", 0.0, 1.0, {"process_read_bytes_per_second": 50e6})
+
+
+def near_limit(rig: Rig) -> None:
+    rig.watched.verdict = Verdict("glm", 0.0, memory=MemoryState.NEAR_LIMIT)
+
+
+def calm(rig: Rig) -> None:
+    rig.watched.verdict = Verdict("glm", 0.0, phase=Phase.IDLE)
+
+
+@pytest.mark.parametrize("disturb", [busy, near_limit])
+def test_pauses_when_it_would_do_harm_and_goes_on_afterwards(rig: Rig, small_model: Path, disturb) -> None:
+    rig.learn(small_model)
+    rig.make_ready()
+    rig.care.want_warm(rig.watched, "the backend has loaded")
+    rig.see_residency()
+    rig.tick()
+    disturb(rig)
+    rig.tick()
+    rig.tick()
+    assert rig.warmings[0].stopped
+    rig.warmings[0].say(WarmProgress("stopped", 40, 100))
+    rig.loop.run_once(0)
+    assert rig.watched.warm.state == "paused"
+    rig.see_residency()
+    rig.tick()
+    assert len(rig.asked) == 1
+    assert rig.watched.warm.state == "paused"
+    calm(rig)
+    rig.tick()
+    assert len(rig.asked) == 2
+
+
+def test_a_warming_process_that_cannot_start_is_told(rig: Rig, small_model: Path, monkeypatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise StartError("cannot start the warming process: no memory")
+
+    monkeypatch.setattr(module, "warm_in_cgroup", refuse)
+    rig.learn(small_model)
+    rig.make_ready()
+    rig.care.want_warm(rig.watched, "somebody asked for it")
+    rig.see_residency()
+    rig.tick()
+    assert (rig.watched.warm.state, rig.watched.warm.detail) == (
+        "failed",
+        "cannot start the warming process: no memory",
+    )
+
+
+def test_nothing_is_called_back_after_the_end(rig: Rig, small_model: Path) -> None:
+    rig.learn(small_model)
+    rig.make_ready()
+    rig.care.want_warm(rig.watched, "the backend has loaded")
+    rig.see_residency()
+    rig.tick()
+    rig.care.end(rig.watched)
+    assert rig.warmings[0].killed
+    assert rig.watched.warm.state == "off"
+    rig.warmings[0].say(WarmProgress("done", 100, 100))
+    rig.loop.run_once(0)
+    assert rig.watched.warm.state == "off"
+    rig.tick()
+    assert len(rig.asked) == 1

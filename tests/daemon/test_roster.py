@@ -1,0 +1,292 @@
+"""The roster: config in, processes found and lost, reloads, and what is being ended."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from daemon_fakes import FakeClock, FakeProcess, FakeSpawn, HeldWorkers
+
+from moetuned.daemon import roster as roster_module
+from moetuned.daemon import supervisor as supervisor_module
+from moetuned.daemon.discovery import FoundBackend
+from moetuned.daemon.loop import Loop
+from moetuned.daemon.model_care import ModelCare
+from moetuned.daemon.probing import Probing
+from moetuned.daemon.roster import Roster
+from moetuned.host.cgroup import MemoryCgroup
+from moetuned.host.processes import ProcessIdentity
+from moetuned.schema.backend_description import BackendDescription
+from moetuned.schema.config import Backend, Config, Context, SuperviseProcess, Watch
+from moetuned.schema.event import EventName
+from moetuned.schema.sample import BackendSample
+from moetuned.state import backend_record
+
+GLM = Backend("glm", supervise=SuperviseProcess(command=["server", "-c", "{context}"]), url="http://127.0.0.1:8080")
+
+
+def found(pid: int, port: int = 8080, session: int | None = None) -> FoundBackend:
+    description = BackendDescription(url=f"http://127.0.0.1:{port}", context_length=4096)
+    return FoundBackend(ProcessIdentity(pid, pid * 10), "llama-server", description, (), session or pid, None)
+
+
+class Rig:
+    def __init__(self, directory: str, spawn: FakeSpawn) -> None:
+        self.clock = FakeClock()
+        self.loop = Loop(self.clock)
+        self.workers = HeldWorkers()
+        self.spawn = spawn
+        self.ended: set[int] = set()
+        self.directory = directory
+        self.said: list[tuple[EventName, str, str]] = []
+        care = ModelCare(self.loop, self.clock, self.workers)
+        probing = Probing(self.workers, self.clock)
+        self.roster = Roster(
+            self.loop, self.clock, self.workers, care, probing, directory, lambda *each: self.said.append(each)
+        )
+
+    def configure(self, *backends: Backend, discover: bool = True) -> None:
+        self.roster.configure(Config(backends=list(backends), watch=Watch(discover=discover)))
+
+    def tick(self, seconds: float = 1.0) -> None:
+        self.clock.now += seconds
+        for watched in self.roster:
+            watched.sample = BackendSample(watched.name, process_gone=self.is_gone(watched.process))
+        self.roster.follow(self.clock.now)
+
+    def is_gone(self, process: ProcessIdentity | None) -> bool:
+        return process is None or process.pid in self.ended
+
+    def find(self, *processes: FoundBackend) -> None:
+        self.clock.now += 6
+        self.roster.discover(self.clock.now)
+        self.workers.finish("looking for running backends", processes)
+
+    def end(self, index: int, code: int = 0) -> None:
+        self.spawn.started[index].end(code)
+        self.loop.run_once(0)
+
+    def pids(self) -> dict[str, int | None]:
+        return {each.name: None if each.process is None else each.process.pid for each in self.roster}
+
+
+@pytest.fixture
+def rig(tmp_path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
+    spawn = FakeSpawn()
+    rig = Rig(str(tmp_path / "backends"), spawn)
+    monkeypatch.setattr(supervisor_module, "spawn", spawn)
+    monkeypatch.setattr(roster_module, "boot_id", spawn.boot_id)
+    monkeypatch.setattr(roster_module, "is_alive", lambda identity: identity.pid not in rig.ended)
+    monkeypatch.setattr(roster_module, "memory_cgroup", lambda pid: MemoryCgroup(f"/cgroup/of/{pid}", 2))
+    yield rig
+    rig.loop.close()
+    for process in spawn.started:
+        process.close()
+
+
+def test_found_backends_get_names_and_are_followed(rig: Rig) -> None:
+    rig.configure()
+    rig.find(found(20), found(21, port=8081))
+    rig.tick()
+    assert rig.pids() == {"llama-server-8080": 20, "llama-server-8081": 21}
+    watched = rig.roster.get("llama-server-8080")
+    assert (watched.kind, watched.url, watched.cgroup.directory) == (
+        "llama-server", "http://127.0.0.1:8080", "/cgroup/of/20",
+    )  # fmt: skip
+    rig.ended.add(20)
+    rig.tick()
+    assert rig.pids() == {"llama-server-8080": None, "llama-server-8081": 21}
+    rig.find(found(30), found(21, port=8081))
+    assert rig.pids() == {"llama-server-8080": 30, "llama-server-8081": 21}
+
+
+def test_one_that_nobody_named_is_forgotten_some_time_after_its_end(rig: Rig) -> None:
+    rig.configure()
+    rig.find(found(20))
+    rig.ended.add(20)
+    rig.tick()
+    rig.tick(roster_module.FORGET_SECONDS - 10)
+    assert rig.pids() == {"llama-server-8080": None}
+    rig.tick(20)
+    assert rig.pids() == {}
+
+
+def test_one_that_ended_while_it_was_looked_for_is_not_taken(rig: Rig) -> None:
+    rig.configure()
+    rig.ended.add(20)
+    rig.find(found(20))
+    assert rig.pids() == {}
+
+
+def test_a_found_process_never_takes_a_configured_name(rig: Rig) -> None:
+    entry = Backend("llama-server-8080", model="/other.gguf")
+    rig.configure(entry)
+    rig.find(found(20))
+    assert rig.pids() == {"llama-server-8080": None, "llama-server-pid20": 20}
+    assert rig.roster.get("llama-server-8080").config == entry
+
+
+def test_a_new_entry_takes_over_what_was_found(rig: Rig) -> None:
+    rig.configure()
+    rig.find(found(20))
+    rig.configure(Backend("mine", url="http://127.0.0.1:8080"))
+    rig.find(found(20))
+    assert rig.pids() == {"mine": 20}
+
+
+def test_without_discovery_only_the_config_counts(rig: Rig) -> None:
+    rig.configure(Backend("mine", url="http://127.0.0.1:8081"))
+    rig.find(found(20), found(21, port=8081))
+    rig.configure(Backend("mine", url="http://127.0.0.1:8081"), discover=False)
+    assert rig.pids() == {"mine": 21}
+    rig.clock.now += 100
+    rig.roster.discover(rig.clock.now)
+    assert rig.workers.waiting("work") == 0
+
+
+def test_at_most_so_many_are_watched(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    rig.configure()
+    many = [found(1000 + number, port=9000 + number) for number in range(roster_module.MOST_WATCHED + 5)]
+    rig.find(*many)
+    rig.find(*many)
+    assert len(rig.pids()) == roster_module.MOST_WATCHED
+    assert caplog.text.count("are not watched") == 1
+
+
+def test_a_supervised_backend_is_started_followed_and_recognised(rig: Rig) -> None:
+    rig.configure(GLM)
+    rig.tick()
+    assert rig.pids() == {"glm": 100}
+    rig.find(found(101, session=100))
+    assert rig.pids() == {"glm": 101}
+    assert rig.roster.get("glm").description.context_length == 4096
+    rig.tick()
+    assert rig.pids() == {"glm": 101}
+
+
+def test_a_restart_within_a_tick_is_seen_as_another_process(rig: Rig) -> None:
+    rig.configure(GLM)
+    rig.tick()
+    glm = rig.roster.get("glm")
+    glm.ready_at, glm.http, glm.http_at = rig.clock.now, {"/health": "ok"}, rig.clock.now
+    glm.supervisor.healthy()
+    glm.supervisor.restart(glm.supervisor.state.plan)
+    rig.end(0)
+    rig.tick()
+    assert rig.pids() == {"glm": 101}
+    assert (glm.ready_at, glm.http) == (None, {})
+
+
+def test_a_dead_supervised_backend_takes_nobody_elses_process(rig: Rig) -> None:
+    rig.configure(GLM)
+    rig.tick()
+    rig.end(0, code=1)
+    rig.tick(0.1)
+    assert rig.pids() == {"glm": None}
+    rig.find(found(20))
+    assert rig.pids() == {"glm": None, "llama-server-8080": 20}
+
+
+def test_its_supervisors_words_are_passed_on_and_end_the_relief_under_way(rig: Rig) -> None:
+    rig.configure(GLM)
+    glm = rig.roster.get("glm")
+    glm.relief = roster_module.relief.ReliefState(restarting=True)
+    rig.end(0, code=1)
+    assert rig.said[0][:2] == (EventName.BACKEND_DOWN, "glm")
+    assert not glm.relief.restarting
+
+
+def test_one_gone_from_the_config_is_ended_and_is_nobodys_meanwhile(rig: Rig) -> None:
+    rig.configure(GLM)
+    rig.tick()
+    rig.configure()
+    assert rig.spawn.started[0].signals == ["TERM"]
+    assert rig.pids() == {}
+    assert not rig.roster.stopped
+    rig.find(found(100))
+    assert rig.pids() == {}
+    rig.end(0)
+    rig.tick()
+    assert rig.roster.stopped
+
+
+def test_one_that_comes_back_while_it_ends_is_started_once_it_has(rig: Rig) -> None:
+    rig.configure(GLM)
+    rig.tick()
+    rig.configure()
+    rig.configure(GLM)
+    assert len(rig.spawn.started) == 1
+    rig.tick()
+    rig.end(0)
+    assert len(rig.spawn.started) == 2
+    rig.tick()
+    assert rig.pids() == {"glm": 101}
+    assert rig.said == []
+    assert backend_record.read("glm", rig.directory).pid == 101
+
+
+def test_a_changed_entry_restarts_nothing(rig: Rig) -> None:
+    rig.configure(GLM)
+    rig.tick()
+    changed = Backend("glm", supervise=GLM.supervise, url="http://127.0.0.1:8088", context=Context(preferred=4096))
+    rig.configure(changed)
+    rig.tick()
+    assert rig.spawn.started[0].signals == []
+    assert rig.roster.get("glm").url == "http://127.0.0.1:8088"
+    assert "next time" in rig.roster.notes[0]
+    rig.configure(changed)
+    assert rig.roster.notes == ()
+
+
+def test_one_that_is_no_longer_supervised_is_ended_and_watched_from_then_on(rig: Rig) -> None:
+    rig.configure(GLM)
+    rig.configure(Backend("glm", url="http://127.0.0.1:8080"))
+    assert rig.spawn.started[0].signals == ["TERM"]
+    assert rig.roster.get("glm").supervisor is None
+
+
+def test_a_restart_before_the_daemon_died_counts_for_the_cool_down(rig: Rig) -> None:
+    record = backend_record.BackendRecord("glm", 77, 770, (), 2048, "boot", None, rig.clock.wall() - 30)
+    backend_record.write(record, rig.directory)
+    rig.spawn.adoptable[ProcessIdentity(77, 770)] = process = FakeProcess(77, [])
+    rig.configure(GLM)
+    assert rig.roster.get("glm").relief.restarted_at == (pytest.approx(rig.clock.now - 30),)
+    assert rig.spawn.started == []
+    rig.roster.close()
+    assert process.closed
+
+
+def test_what_an_earlier_daemon_left_and_nobody_names_is_told_and_left_alone(rig: Rig) -> None:
+    for name, pid in (("old", 77), ("dead", 78), ("glm", 79)):
+        backend_record.write(backend_record.BackendRecord(name, pid, 1, (), 2048, "boot"), rig.directory)
+    rig.ended.add(78)
+    rig.configure(GLM)
+    rig.roster.note_orphans()
+    assert len(rig.roster.notes) == 1
+    assert "old" in rig.roster.notes[0]
+    assert "77" in rig.roster.notes[0]
+
+
+def test_the_cgroup_is_read_again(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(roster_module, "memory_cgroup", lambda _pid: MemoryCgroup("/cgroup/of/the/daemon", 2))
+    rig.configure(GLM)
+    rig.tick()
+    monkeypatch.setattr(roster_module, "memory_cgroup", lambda _pid: MemoryCgroup("/cgroup/of/its/own", 2))
+    rig.tick(1.1)
+    assert rig.roster.get("glm").cgroup.directory == "/cgroup/of/its/own"
+
+
+def test_stop_kill_and_close(rig: Rig) -> None:
+    rig.configure(GLM)
+    rig.roster.stop()
+    assert not rig.roster.stopped
+    rig.roster.kill()
+    assert rig.spawn.started[0].signals == ["TERM", "KILL"]
+    rig.end(0, -9)
+    assert rig.roster.stopped
+    rig.configure(GLM, Backend("glm2", supervise=GLM.supervise))
+    rig.roster.close()
+    assert rig.spawn.started[-1].closed
+    assert rig.spawn.started[-1].signals == []
+    assert os.path.exists(f"{rig.directory}/glm2.json")

@@ -1,0 +1,52 @@
+"""The configuration as numbers."""
+
+from __future__ import annotations
+
+import pytest
+
+from moetuned.daemon.settings import CACHE_SHARE, TARGET_FACTOR, detector_settings, relief_settings, settings_of
+from moetuned.decide.detector import DetectorSettings
+from moetuned.schema.config import Config, Limits, Mode, Relief, Warm, Watch
+
+GIB = 1 << 30
+
+
+def test_defaults_watch_and_do_nothing() -> None:
+    settings = settings_of(Config())
+    assert (settings.interval_seconds, settings.residency_seconds, settings.discover) == (1.0, 10.0, True)
+    assert not settings.act
+    assert (settings.at_most, settings.at_most_seconds, settings.cool_down_seconds) == (3, 3600.0, 120.0)
+    assert (settings.warm_budget_bytes, settings.warm_rate_bytes_per_second) == (None, None)
+
+
+def test_texts_become_numbers() -> None:
+    config = Config(
+        watch=Watch(interval="200ms", discover=False, residency_every=2),
+        warm=Warm(enabled=False, budget="4GiB", rate="100M"),
+        relief=Relief(mode=Mode.ACT, at_most="2/d", cool_down="5m"),
+    )
+    settings = settings_of(config)
+    assert settings.interval_seconds == pytest.approx(0.2)
+    assert settings.act
+    assert (settings.at_most, settings.at_most_seconds, settings.cool_down_seconds) == (2, 86400.0, 300.0)
+    assert (settings.warm_enabled, settings.warm_budget_bytes) == (False, 4 * GIB)
+    assert settings.warm_rate_bytes_per_second == 100 << 20
+
+
+def test_limits_as_sizes_and_as_shares() -> None:
+    sized = detector_settings(settings_of(Config(limits=Limits(near="2GiB", critical="512MiB"))))
+    assert (sized.near_headroom_bytes, sized.critical_headroom_bytes) == (2 * GIB, GIB // 2)
+    shares = detector_settings(settings_of(Config(limits=Limits(near="20%", critical="10%"))))
+    assert (shares.near_headroom_bytes, shares.critical_headroom_bytes) == (None, None)
+    assert (shares.near_headroom_ratio, shares.critical_headroom_ratio) == (pytest.approx(0.2), pytest.approx(0.1))
+    assert shares.near_seconds == DetectorSettings().near_seconds
+
+
+def test_relief_wants_more_than_the_near_limit_and_bounded_room_for_the_cache() -> None:
+    settings = settings_of(Config(limits=Limits(near="1GiB", critical="512MiB")))
+    without = relief_settings(settings, 8 * GIB, None)
+    assert without.target_headroom_bytes == int(GIB * TARGET_FACTOR)
+    some = relief_settings(settings, 8 * GIB, GIB)
+    assert some.target_headroom_bytes == without.target_headroom_bytes + GIB
+    much = relief_settings(settings, 8 * GIB, 100 * GIB)
+    assert much.target_headroom_bytes == without.target_headroom_bytes + 8 * GIB // CACHE_SHARE

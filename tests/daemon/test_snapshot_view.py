@@ -1,0 +1,79 @@
+"""What everybody is shown."""
+
+from __future__ import annotations
+
+from daemon_fakes import FakeClock
+
+from moetuned.daemon.snapshot_view import backend_view, machine_view
+from moetuned.daemon.supervisor import Supervisor
+from moetuned.daemon.watched import Watched
+from moetuned.decide.supervision import LaunchPlan, Stage, Supervision
+from moetuned.host.processes import ProcessIdentity
+from moetuned.schema.config import Backend, Context, SuperviseProcess
+from moetuned.schema.sample import MachineSample, MemInfo, Pressure, Residency, Sample
+from moetuned.schema.verdict import Phase, Verdict
+
+
+def sample(at: float, stalled_us: int | None) -> Sample:
+    pressure = None if stalled_us is None else Pressure(some_total_us=stalled_us)
+    return Sample(at, at, MachineSample(MemInfo(total_bytes=100), pressure_memory=pressure))
+
+
+def supervised(state: Supervision) -> Watched:
+    config = Backend(
+        "glm", supervise=SuperviseProcess(command=["s", "{context}"]), context=Context(preferred=8192, minimum=1024)
+    )
+    watched = Watched("glm", config, 0.0)
+    watched.supervisor = Supervisor(config, None, FakeClock(10.0), "/nowhere", lambda *_: None)  # type: ignore[arg-type]
+    watched.supervisor.state = state
+    watched.verdict = Verdict("glm", 10.0, phase=Phase.ABSENT)
+    return watched
+
+
+def test_a_found_backend() -> None:
+    watched = Watched("llama-server-8080", None, 0.0)
+    watched.process = ProcessIdentity(10, 1)
+    watched.residency, watched.residency_at = Residency(50, 40, 10), 4.0
+    view = backend_view(watched, 6.5)
+    assert (view.pid, view.supervised, view.discovered) == (10, False, True)
+    assert (view.residency.resident_bytes, view.residency.age_seconds) == (50, 2.5)
+    assert (view.context.preferred, view.context.wanted) == (None, None)
+    assert view.model_unknown == "no model known yet"
+
+
+def test_unknown_residency_says_why() -> None:
+    watched = Watched("a", None, 0.0)
+    watched.residency = Residency(50)
+    assert backend_view(watched, 1.0).residency.resident_bytes is None
+    assert backend_view(watched, 1.0).residency.unknown == "not looked at yet"
+
+
+def test_wanted_context_is_that_of_the_restart_under_way() -> None:
+    state = Supervision("glm", LaunchPlan(8192), stage=Stage.STOPPING, next_plan=LaunchPlan(2048), restart_began=1.0)
+    view = backend_view(supervised(state), 10.0)
+    assert (view.context.wanted, view.context.preferred, view.context.minimum) == (2048, 8192, 1024)
+    assert view.sentence == "is being restarted"
+
+
+def test_why_it_does_not_run_is_said() -> None:
+    waiting = Supervision("glm", LaunchPlan(8192), stage=Stage.WAITING, retry_at=15.0)
+    assert backend_view(supervised(waiting), 10.0).sentence == "is not running; it is started again in 5.0 s"
+    broken = Supervision("glm", LaunchPlan(8192), stage=Stage.BROKEN, exits=(1.0, 2.0))
+    assert "failed 2 times" in backend_view(supervised(broken), 10.0).sentence
+    foreign = Watched("mine", Backend("mine", url="http://127.0.0.1:1"), 0.0)
+    foreign.verdict = Verdict("mine", 0.0, phase=Phase.ABSENT)
+    assert "no running process was recognised" in backend_view(foreign, 0.0).sentence
+
+
+def test_machine_stalls_over_the_last_two_samples() -> None:
+    assert machine_view([]).memory_bytes is None
+    assert machine_view([sample(1.0, 0)]).stall_memory_some_ratio is None
+    assert machine_view([sample(1.0, 0), sample(3.0, 500_000)]).stall_memory_some_ratio == 0.25
+    assert machine_view([sample(1.0, 0), sample(3.0, 500_000)]).memory_bytes == 100
+
+
+def test_stalls_that_cannot_be_known_are_unknown() -> None:
+    assert machine_view([sample(1.0, None), sample(3.0, 500_000)]).stall_memory_some_ratio is None
+    assert machine_view([sample(1.0, 9), sample(3.0, 5)]).stall_memory_some_ratio is None
+    assert machine_view([sample(1.0, 0), sample(1.0, 5)]).stall_memory_some_ratio is None
+    assert machine_view([sample(1.0, 0), sample(2.0, 5_000_000)]).stall_memory_some_ratio == 1.0
