@@ -29,6 +29,8 @@ class DetectorSettings(msgspec.Struct, frozen=True):
     """Reads below this are nothing: logs, small files, the odd page."""
     quiet_token_ratio: float = 0.02
     """Nor are reads below this share of a token's active experts."""
+    cheap_token_ratio: float = 0.05
+    """Tokens that cost less than this share to read are no thrash, however small the cache became."""
     churn_refault_ratio: float = 0.3
     filling_ratio: float = 0.3
     """Reads of which this share makes the page cache grow are filling it."""

@@ -69,6 +69,8 @@ def weigh(
     if doing is not Doing.CHURNING:
         return Evidence(doing)
     ease = settings.release_factor if paging is Paging.THRASHING else 1.0
+    if _cheap(signals, facts, settings.cheap_token_ratio * ease):
+        return Evidence(doing)
     found = (
         *_squeeze(signals, facts, settings, ease, streaming=paging is Paging.STREAMING),
         *_token_cost(signals, phase, facts, settings, ease),
@@ -84,8 +86,7 @@ def _doing(signals: Signals, facts: BackendFacts, settings: DetectorSettings) ->
         return Doing.UNKNOWN
     if read < settings.quiet_read_bytes_per_second:
         return Doing.QUIET
-    token, layout = signals.get("bytes_per_token"), facts.layout
-    if token is not None and layout is not None and token < settings.quiet_token_ratio * layout.active_expert_bytes:
+    if _cheap(signals, facts, settings.quiet_token_ratio):
         return Doing.QUIET
     fill, refault = signals.get("cache_fill_ratio"), signals.get("refault_ratio")
     if fill is not None and fill >= settings.filling_ratio:
@@ -93,6 +94,14 @@ def _doing(signals: Signals, facts: BackendFacts, settings: DetectorSettings) ->
     if refault is None:
         return Doing.UNKNOWN
     return Doing.CHURNING if refault >= settings.churn_refault_ratio else Doing.FILLING
+
+
+def _cheap(signals: Signals, facts: BackendFacts, ratio: float) -> bool:
+    """Whether by every figure there is a token costs less than this share of its active experts to read."""
+    active = 0 if facts.layout is None else facts.layout.active_expert_bytes
+    figures = (signals.get("bytes_per_token"), signals.get("bytes_per_decode_call"), bytes_a_token(signals))
+    known = [figure for figure in figures if figure is not None]
+    return bool(known) and max(known) < ratio * active
 
 
 def _squeeze(

@@ -83,3 +83,14 @@ def test_bytes_a_token_of_requests_too_short_to_follow() -> None:
     assert bytes_a_token(signals_at(1.0, {"tokens_per_second": 50.0, "process_read_bytes_per_second": 100.0})) == 2.0
     assert bytes_a_token(signals_at(1.0, {"tokens_per_second": 0.0, "process_read_bytes_per_second": 100.0})) is None
     assert bytes_a_token(signals_at(1.0, {})) is None
+
+
+def test_tokens_that_cost_next_to_nothing_are_no_thrash_however_small_the_cache() -> None:
+    assert FACTS.layout is not None
+    active = FACTS.layout.active_expert_bytes
+    cheap = {**SQUEEZED, "bytes_per_token": 0.03 * active, "bytes_per_decode_call": 0.03 * active}
+    assert weighed(cheap) == Evidence(Doing.CHURNING)
+    short_requests = {**SQUEEZED, "bytes_per_token": None, "bytes_per_decode_call": 0.001 * active}
+    assert weighed({**short_requests, "tokens_per_second": None}).doing is Doing.QUIET
+    dear = {**SQUEEZED, "bytes_per_token": 0.01 * active, "bytes_per_decode_call": 0.5 * active}
+    assert costs(weighed(dear)) == {"cache_lost_ratio"}
