@@ -2,16 +2,295 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import re
 import sys
-from collections.abc import Callable, Mapping
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import EnumType, StrEnum
 from pathlib import Path
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
+import click
+import msgspec
+
+from moetuned import tunables
+from moetuned.alerts.exec import environment
+from moetuned.api import routes
+from moetuned.api.metric_catalogue import catalogue, signal_metric_name
+from moetuned.cli.main import group as moetunectl
+from moetuned.daemon.main import group as moetuned
+from moetuned.decide import signals
 from moetuned.parse.config_sample import reference_page, sample_config
+from moetuned.schema.config import Profile
+from moetuned.schema.event import Event, EventName
+from moetuned.schema.snapshot import Snapshot
 
 ROOT = Path(__file__).resolve().parent.parent
+
+EXAMPLES = """\
+```sh
+curl --unix-socket /run/moetuned/api.sock http://localhost/v1/status
+curl http://127.0.0.1:9843/v1/events
+sudo curl --unix-socket /run/moetuned/api.sock -d '{"backend": "glm"}' http://localhost/v1/warm
+```"""
+GET_PATHS = {
+    "/": "The paths there are, as text.",
+    "/healthz": "`ok` as text once the daemon has looked; 503 before.",
+    "/metrics": "All [metrics](metrics.md) in the text format of Prometheus.",
+    "/v1/events": '`{"events": [...]}`, oldest first; with `?since=ID` those after the event with that id.',
+    "/v1/status": "Everything the daemon knows: a `Snapshot`, below.",
+}
+"""What each GET path answers. A path that is missing here stops `make docs`."""
+ACTIONS = {
+    "reload": "Read the config again, as `systemctl reload moetuned` does; 409 with the problems when it cannot be used.",
+    "warm": "Warm the model of a backend now; 202, the progress is in the status.",
+}
+"""What each action does. One that is missing here stops `make docs`."""
+
+
+def page(title: str, source: str, *parts: str) -> str:
+    """A whole page; `source` says where to edit instead."""
+    return "\n\n".join((f"# {title}", f"<!-- Made by `make docs` from {source}; edit that. -->", *parts)) + "\n"
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A Markdown table."""
+    columns = list(head)
+    lines = [columns, ["---"] * len(columns), *([_cell(text) for text in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _paragraphs(docstring: str | None) -> list[str]:
+    return [" ".join(text.split()) for text in inspect.cleandoc(docstring or "").split("\n\n")]
+
+
+def signals_page() -> str:
+    """Every signal: its unit and its module's docstring."""
+    parts = [
+        (
+            "What is derived each tick from two or more samples, for one backend. A verdict's reasons name them. In "
+            "`moetunectl status --json` and `/v1/status` they are under `backends[].signals`; null is unknown, and what is unknown "
+            "begins nothing. Sizes are bytes, rates are over the measured time."
+        ),
+    ]
+    units = signals.signal_units()
+    for name, unit in sorted(units.items()):
+        module = importlib.import_module(f"{signals.__name__}.{name}")
+        metric = "" if name.startswith("machine_") else f" Metric: `{signal_metric_name(name, unit)}`."
+        parts += [f"## {name}", f"Unit: {unit}.{metric}", *_paragraphs(module.__doc__)]
+    return page("Signals", "the docstrings in moetuned/decide/signals/", *parts)
+
+
+def metrics_page() -> str:
+    """Every metric."""
+    rows = (
+        (f"`{metric.name}`", metric.kind, ", ".join(f"`{label}`" for label in metric.labels), metric.help)
+        for metric in catalogue()
+    )
+    return page(
+        "Metrics",
+        "moetuned/api/metric_catalogue.py",
+        "`curl http://127.0.0.1:9843/metrics` gives them in the text format of Prometheus (`api.listen` in the config). What is "
+        "unknown has no sample; it is never 0. Units are in the names.",
+        table(("metric", "type", "labels", "what it is"), rows),
+    )
+
+
+def tunables_page() -> str:
+    """Every tunable's manual entry."""
+    parts = [
+        (
+            "The kernel settings that moetuned may change. `moetunectl tune explain` prints the same with the values of the machine "
+            "it runs on. How they are put back: [Undo](../undo.md)."
+        ),
+    ]
+    for module_name in tunables.module_names():
+        tunable = tunables.load(module_name)
+        spec, manual = tunable.spec, tunable.manual
+        files = [spec.place.path, *([spec.place.twin_path] if spec.place.twin_path else [])]
+        keys = [spec.config_key, *([f"tuning.sysctl.{spec.twin.name}"] if spec.twin else [])]
+        wanted = [f"`{value}` in profile {profile}" for profile, value in sorted(spec.wanted.items())]
+        allowed = ", ".join(spec.choices) if spec.choices else f"{spec.lowest} to {spec.highest}"
+        rows = [
+            ("file", " or ".join(f"`{one}`" for one in files)),
+            ("config key", " or ".join(f"`{key}`" for key in keys)),
+            ("allowed", allowed),
+            ("set to", "; ".join(wanted) or "nothing, unless the config sets it"),
+        ]
+        if spec.place.taken_at_open:
+            rows.append(("in force", "for files that are opened after the change: restart the backend"))
+        parts += [f"## {spec.name}", manual.summary, table(("", ""), rows)]
+        parts += [f"Why: {manual.why}", f"Source: {manual.source}", f"Not when: {manual.not_when}"]
+    profiles = ", ".join(f"`{profile}`" for profile in Profile)
+    parts.append(f"Profiles: {profiles}. `observe` changes nothing, whatever else the config says.")
+    return page("Tunables", "the docstrings in moetuned/tunables/", *parts)
+
+
+def cli_page() -> str:
+    """Every command with its options."""
+    parts = [
+        (
+            "`moetuned` is the daemon, `moetunectl` asks and steers it. Every command has `--help`. Exit codes of `moetunectl`: 0 done; "
+            '1 the answer is "no"; 2 usage; 3 the daemon cannot be reached; 4 refused (permission, unsafe).'
+        ),
+    ]
+    for program, command in (("moetunectl", moetunectl), ("moetuned", moetuned)):
+        for words, each in commands(program, command):
+            if not isinstance(each, click.Group) or words == program:
+                parts += _command(words, each)
+    return page("Commands", "the click commands in moetuned/cli/ and moetuned/daemon/main.py", *parts)
+
+
+def commands(words: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
+    """The command and all below it, each with the words that call it."""
+    yield words, command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            if found is not None:
+                yield from commands(f"{words} {name}", found)
+
+
+def _command(words: str, command: click.Command) -> list[str]:
+    arguments = [parameter for parameter in command.params if isinstance(parameter, click.Argument)]
+    options = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
+    usage = [words, *(["COMMAND"] if isinstance(command, click.Group) else []), *(["[OPTIONS]"] if options else [])]
+    usage += [_argument(argument) for argument in arguments]
+    text = re.sub(r"\n\n\x08?\n?Exit codes:.*", "", inspect.cleandoc(command.help or ""), flags=re.DOTALL)
+    parts = [f"## {words}", f"`{' '.join(usage)}`", *_paragraphs(text)]
+    if options:
+        parts.append(table(("option", "what it does"), ((_option(each), each.help or "") for each in options)))
+    examples = [line.strip() for line in (command.epilog or "").splitlines() if line.startswith("  ")]
+    if examples:
+        parts.append("\n".join(("```sh", *examples, "```")))
+    return parts
+
+
+def _argument(argument: click.Argument) -> str:
+    name = argument.metavar or (argument.name or "").upper()
+    return name if argument.required else f"[{name}]"
+
+
+def _option(option: click.Option) -> str:
+    names = ", ".join(f"`{name}`" for name in option.opts)
+    if option.is_flag:
+        return names
+    choices = option.type.choices if isinstance(option.type, click.Choice) else ()
+    return f"{names} {'`' + ' or '.join(map(str, choices)) + '`' if choices else option.metavar or option.type.name.upper()}"
+
+
+def api_page() -> str:
+    """Paths, actions and the data."""
+    gets = [(f"`GET {path}`", GET_PATHS[path]) for path in routes._GET_PATHS]  # noqa: SLF001
+    posts = [
+        (f"`POST /v1/{name}`", f"{ACTIONS[name]} Body: {_body(kind)}") for name, kind in sorted(routes.ACTIONS.items())
+    ]
+    return page(
+        "API",
+        "moetuned/api/routes.py and moetuned/schema/snapshot.py",
+        "HTTP/1.1 and JSON, on the Unix socket `/run/moetuned/api.sock` and on a loopback TCP port (127.0.0.1:9843; `api.listen`, "
+        "false switches it off).",
+        EXAMPLES,
+        "The TCP port only answers GET, and only to a Host that is this machine's loopback. Actions go over the Unix socket, and only "
+        'root and the group of `api.group` may ask for them. An error is `{"error": "one sentence"}` with a status of 400 or more.',
+        table(("request", "answer"), gets),
+        table(("action", "what it does"), posts),
+        "## Data",
+        "null is unknown, never zero. Fields are added, never renamed. Times `*_wall_seconds` and `wall_seconds` are Unix time, "
+        "`at_seconds` and `*_since` are on the machine's monotonic clock.",
+        *structures(Snapshot),
+    )
+
+
+def _body(kind: type[msgspec.Struct]) -> str:
+    fields = ", ".join(f"`{name}`: {shown(hint)}" for name, hint in get_type_hints(kind).items())
+    return f"{{{fields}}}." if fields else "none, or `{}`."
+
+
+def structures(first: type[msgspec.Struct]) -> list[str]:
+    """A section for a struct and for each struct in it, in the order they are met."""
+    parts: list[str] = []
+    waiting, seen = [first], {first}
+    while waiting:
+        struct = waiting.pop(0)
+        hints = get_type_hints(struct)
+        rows = [(f"`{name}`", shown(hints[name])) for name in struct.__struct_fields__]
+        parts += [f"### {struct.__name__}", *_paragraphs(struct.__doc__), table(("field", "type"), rows)]
+        for hint in hints.values():
+            for inner in _structs_in(hint):
+                if inner not in seen:
+                    seen.add(inner)
+                    waiting.append(inner)
+    return parts
+
+
+def _structs_in(hint: Any) -> Iterator[type[msgspec.Struct]]:
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+        yield hint
+    for inner in get_args(hint):
+        yield from _structs_in(inner)
+
+
+def shown(hint: Any) -> str:
+    """A type as people write it in JSON."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (types.UnionType, Union):
+        return " or ".join("null" if each is types.NoneType else shown(each) for each in arguments)
+    if origin is tuple:
+        return f"list of {shown(arguments[0])}"
+    if origin is dict:
+        return f"map of {shown(arguments[1])}"
+    if isinstance(hint, EnumType) and issubclass(hint, StrEnum):
+        return ", ".join(f"`{each.value}`" for each in hint)
+    names = {str: "text", int: "whole number", float: "number", bool: "true or false"}
+    return names.get(hint) or f"`{hint.__name__}`"
+
+
+def events_page() -> str:
+    """Names, JSON and hook environment of events."""
+    example = Event("", EventName.THRASH_BEGIN, 0.0, 0.0, None, "")
+    about = {
+        "MOETUNED_EVENT": "its name",
+        "MOETUNED_EVENT_ID": "its id, which no other event ever has",
+        "MOETUNED_BACKEND": "the backend's name; empty: about the machine",
+        "MOETUNED_MESSAGE": "one sentence a person can act on",
+        "MOETUNED_REASONS": "why, one reason a line",
+        "MOETUNED_TIME": "when, ISO 8601 in UTC",
+        "MOETUNED_WALL_SECONDS": "when, Unix time with milliseconds",
+        "PATH": "the usual directories of programs",
+        "LANG": "C.UTF-8",
+    }
+    return page(
+        "Events",
+        "moetuned/schema/event.py and moetuned/alerts/exec.py",
+        "What each means and what to do: [Alerts](../alerts.md).",
+        "\n".join(f"- `{name.value}`" for name in EventName),
+        "## As JSON",
+        "In `/v1/events`, in `moetunectl events --json`, and one line on a hook's standard input:",
+        *structures(Event),
+        "## Environment of a hook",
+        table(("variable", "value"), ((f"`{name}`", about[name]) for name in environment(example))),
+        "## The sink exec",
+        *_paragraphs(importlib.import_module("moetuned.alerts.exec").__doc__),
+    )
+
+
 GENERATED: Mapping[str, Callable[[], str]] = {
     "etc/moetuned.yaml": sample_config,
     "docs/reference/config.md": reference_page,
+    "docs/reference/signals.md": signals_page,
+    "docs/reference/metrics.md": metrics_page,
+    "docs/reference/tunables.md": tunables_page,
+    "docs/reference/cli.md": cli_page,
+    "docs/reference/api.md": api_page,
+    "docs/reference/events.md": events_page,
 }
 
 

@@ -12,10 +12,10 @@ from urllib.parse import quote
 import msgspec
 
 from moetuned.api.errors import DaemonError, DaemonRefused, DaemonUnreachable
+from moetuned.api.socket_path import DEFAULT_SOCKET
 from moetuned.schema.event import Event
 from moetuned.schema.snapshot import Snapshot
 
-DEFAULT_SOCKET = "/run/moetuned/api.sock"
 TIMEOUT_SECONDS = 5.0
 ANSWER_LIMIT_BYTES = 8 << 20
 

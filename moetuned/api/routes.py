@@ -10,7 +10,6 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from moetuned.api.metrics import CONTENT_TYPE, render
 from moetuned.api.wire import Answer, Request
 from moetuned.schema.event import Event
 from moetuned.schema.snapshot import Snapshot
@@ -131,7 +130,7 @@ class Routes:
             self._rendered = (snapshot, {})
         kept = self._rendered[1]
         if path not in kept:
-            kept[path] = _json(200, snapshot) if path == "/v1/status" else Answer(200, CONTENT_TYPE, render(snapshot))
+            kept[path] = _json(200, snapshot) if path == "/v1/status" else _metrics(snapshot)
         return kept[path]
 
     def _post(self, path: str, query: dict[str, str], request: Request, caller: Caller) -> Answer:
@@ -188,6 +187,13 @@ def _split_target(target: str) -> tuple[str, dict[str, str]]:
     if len(query) != len(pairs):
         raise Refusal(400, f"The query {_shown(text)} names a key twice.")
     return path, query
+
+
+def _metrics(snapshot: Snapshot) -> Answer:
+    # prometheus_client takes 9 MiB; a daemon that nobody scrapes does without.
+    from moetuned.api.metrics import CONTENT_TYPE, render
+
+    return Answer(200, CONTENT_TYPE, render(snapshot))
 
 
 def _check_host(request: Request, caller: Caller) -> None:

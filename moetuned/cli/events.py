@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import click
@@ -18,10 +19,11 @@ def command(*, as_json: bool, since: str | None, path: str | None) -> None:
     """List the events that the daemon keeps."""
     import msgspec
 
-    from moetuned.api.client import DEFAULT_SOCKET, Client
+    from moetuned.api.client import Client
+    from moetuned.api.socket_path import find_socket
     from moetuned.cli.status_view import event_lines
 
-    events = Client(path or DEFAULT_SOCKET).events(since)
+    events = Client(path or find_socket(os.environ)).events(since)
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")
     if as_json:

@@ -29,9 +29,10 @@ _CLEAR = "\x1b[H\x1b[J"
 @click.option("--socket", "path", metavar="PATH", default=None, help="The daemon's socket. [/run/moetuned/api.sock]")
 def command(*, as_json: bool, watch: bool, path: str | None) -> None:
     """Say in words what every backend does, why, and what is tuned."""
-    from moetuned.api.client import DEFAULT_SOCKET, Client
+    from moetuned.api.client import Client
+    from moetuned.api.socket_path import find_socket
 
-    client = Client(path or DEFAULT_SOCKET)
+    client = Client(path or find_socket(os.environ))
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")  # a terminal without UTF-8 shows "?" for a bar, never a traceback
     if not watch:

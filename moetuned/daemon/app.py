@@ -38,6 +38,8 @@ log = logging.getLogger(__name__)
 
 DRIFT_SECONDS = 30.0
 EVENTS_SHOWN = 20
+RSS_TICKS = 10
+"""The daemon's own memory is looked at once in so many ticks."""
 SLOW_WORK_SECONDS = 60.0
 """Work in a lane that takes longer than this is told in the status: it is most often a file system that hangs."""
 ALERT_GRACE_SECONDS = 5.0
@@ -82,6 +84,7 @@ class App:
         self._snapshot: Snapshot | None = None
         self._notes: tuple[str, ...] = ()
         self._ticks = 0
+        self._rss_bytes: int | None = None
         self._tick_seconds: float | None = None
         self._lateness: float | None = None
         self._due: float = clock.monotonic()
@@ -213,6 +216,8 @@ class App:
             self._announcer.say(EventName.TUNING_DRIFTED, None, f"{view.name}: {view.detail}")
 
     def _publish(self, now: float) -> None:
+        if self._ticks % RSS_TICKS == 1:
+            self._rss_bytes = own_rss_bytes()
         self._snapshot = Snapshot(
             status=1,
             wall_seconds=self._clock.wall(),
@@ -227,7 +232,7 @@ class App:
                 ticks=self._ticks,
                 tick_seconds=self._tick_seconds,
                 tick_lateness_seconds=self._lateness,
-                rss_bytes=own_rss_bytes(),
+                rss_bytes=self._rss_bytes,
                 source_errors=self._judge.source_errors,
             ),
             machine=machine_view(self._judge.last_samples),

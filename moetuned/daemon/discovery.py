@@ -13,6 +13,10 @@ from moetuned.parse.config_values import url_port
 from moetuned.schema.backend_description import BackendDescription
 from moetuned.schema.config import Backend
 
+FULL_SEARCH_EVERY = 6
+"""Of so many searches one looks at every process, also at those that were something else before."""
+LOOKS = 2
+
 
 class FoundBackend(msgspec.Struct, frozen=True):
     """A running process that is a backend. `session`: its session's leader, which for a supervised backend is its child."""
@@ -25,14 +29,38 @@ class FoundBackend(msgspec.Struct, frozen=True):
     model_path: str | None
 
 
-def find_backends() -> tuple[FoundBackend, ...]:
-    """All running backends of a known kind, by pid."""
-    found = []
-    for process in processes.find(lambda argv: backends.find(argv) is not None):
-        described = describe(process.identity, process.argv)
-        if described is not None:
-            found.append(described)
-    return tuple(found)
+class Finder:
+    """Finds all running backends of a known kind, again and again. Used by one thread at a time.
+
+    Most processes are none and never will be: what was looked at twice is left out until the next full search, so that a machine
+    with many processes costs little.
+    """
+
+    def __init__(self) -> None:
+        self._looks: dict[int, int] = {}
+        self._searches = 0
+        self._known: dict[processes.ProcessIdentity, FoundBackend] = {}
+
+    def find(self) -> tuple[FoundBackend, ...]:
+        """Those that run now, by pid."""
+        if self._searches % FULL_SEARCH_EVERY == 0:
+            self._looks.clear()
+        self._searches += 1
+        found = []
+        for process in processes.find(lambda argv: backends.find(argv) is not None, self._is_none):
+            self._looks.pop(process.identity.pid, None)
+            known = self._known.get(process.identity)
+            if known is None or known.argv != process.argv or known.model_path is None:
+                known = describe(process.identity, process.argv)
+            if known is not None:
+                found.append(known)
+        self._known = {each.identity: each for each in found}
+        return tuple(found)
+
+    def _is_none(self, pid: int) -> bool:
+        """Whether `pid` was looked at often enough: a process that was just forked still has to become what it will be."""
+        looks = self._looks[pid] = self._looks.get(pid, 0) + 1
+        return looks > LOOKS
 
 
 def describe(identity: processes.ProcessIdentity, argv: tuple[str, ...]) -> FoundBackend | None:
@@ -57,16 +85,13 @@ def describe(identity: processes.ProcessIdentity, argv: tuple[str, ...]) -> Foun
 
 def model_path(pid: int, said: str | None) -> str | None:
     """Where this daemon can open the process's model: as it said it, in its directory, in its container, or as it is mapped."""
-    candidates = []
-    if said is not None:
-        candidates = [said] if said.startswith("/") else [f"/proc/{pid}/cwd/{said}"]
-        if said.startswith("/"):
-            candidates.append(f"/proc/{pid}/root{said}")
-    candidates += processes.mapped_models(pid)
-    for candidate in candidates:
-        if os.path.exists(candidate):
-            return os.path.realpath(candidate) if "/cwd/" in candidate else candidate
-    return None
+    if said is not None and said.startswith("/"):
+        for candidate in (said, f"/proc/{pid}/root{said}"):
+            if os.path.exists(candidate):
+                return candidate
+    elif said is not None and os.path.exists(f"/proc/{pid}/cwd/{said}"):
+        return os.path.realpath(f"/proc/{pid}/cwd/{said}")
+    return next((mapped for mapped in processes.mapped_models(pid) if os.path.exists(mapped)), None)
 
 
 def belongs_to(config: Backend, found: FoundBackend) -> bool:

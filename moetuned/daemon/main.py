@@ -46,9 +46,9 @@ def run(config: str | None, state_dir: str | None, runtime_dir: str | None, verb
     from moetuned.parse.config_problem import ConfigError
     from moetuned.state.undo_journal import default_path
 
-    logging.basicConfig(
-        level=logging.DEBUG if verbose else logging.INFO, stream=sys.stderr, format=_log_format(), force=True
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(log_formatter())
+    logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=[handler], force=True)
     try:
         loaded = load_checked(config)
     except ConfigError as error:
@@ -76,16 +76,25 @@ def runtime_directory(given: str | None, socket: str) -> str:
     """Directory for the socket and the records: as given, the socket's, or the user's own where that one is root's."""
     if given:
         return os.path.abspath(given)
-    directory = os.path.dirname(socket)
-    own = os.environ.get("XDG_RUNTIME_DIR")
-    if os.geteuid() != 0 and directory == "/run/moetuned" and own:
-        return os.path.join(own, "moetuned")
-    return directory
+    from moetuned.api.socket_path import DEFAULT_DIRECTORY, user_directory
+
+    directory, own = os.path.dirname(socket), user_directory(os.environ)
+    return own if own is not None and os.geteuid() != 0 and directory == DEFAULT_DIRECTORY else directory
 
 
-def _log_format() -> str:
-    """The journal adds time and program itself; sd-daemon(3) prefixes would need a formatter of their own."""
-    return "%(message)s" if os.environ.get("JOURNAL_STREAM") else "%(asctime)s %(levelname)s %(message)s"
+class _JournalFormatter(logging.Formatter):
+    """Every line with its priority in front (sd-daemon(3)); the journal adds time and program itself."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        prefix = f"<{3 if record.levelno >= logging.ERROR else 4 if record.levelno >= logging.WARNING else 6}>"
+        return "\n".join(prefix + line for line in super().format(record).splitlines())
+
+
+def log_formatter() -> logging.Formatter:
+    """For the journal where standard error leads there, else for a terminal or a file."""
+    if os.environ.get("JOURNAL_STREAM"):
+        return _JournalFormatter("%(message)s")
+    return logging.Formatter("%(asctime)s %(levelname)s %(message)s")
 
 
 def main() -> None:

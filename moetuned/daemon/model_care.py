@@ -24,6 +24,7 @@ from moetuned.host.model_files import ModelFile, ModelFileError, read_model
 from moetuned.host.page_cache import ResidencyScan
 from moetuned.host.spawn import StartError
 from moetuned.host.warming import Warming, warm_in_cgroup
+from moetuned.schema.backend_description import BackendDescription
 from moetuned.schema.sample import RawResidency
 from moetuned.schema.snapshot import WarmView
 from moetuned.schema.verdict import MemoryState, Phase
@@ -227,7 +228,14 @@ def _against_warming(watched: Watched) -> str | None:
 
 def kv_cost(watched: Watched) -> int | None:
     """Bytes of KV cache a token of context costs with the backend's own cache types; None when either is unknown."""
-    model, said = watched.model, watched.description
+    known = watched.kv_cost
+    if known is None or known[0] is not watched.model or known[1] is not watched.description:
+        known = (watched.model, watched.description, _kv_cost(watched.model, watched.description))
+        watched.kv_cost = known
+    return known[2]
+
+
+def _kv_cost(model: ModelFile | None, said: BackendDescription | None) -> int | None:
     if model is None or said is None:
         return None
     try:

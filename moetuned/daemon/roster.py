@@ -59,6 +59,7 @@ class Roster:
         self._timing = timing
         self._watched: dict[str, Watched] = {}
         self._leaving: list[Supervisor] = []
+        self._finder = discovery.Finder()
         self._discover = True
         self._next_discovery = clock.monotonic()
         self._full_said = False
@@ -226,7 +227,7 @@ class Roster:
             return
         self._next_discovery = now + DISCOVER_SECONDS
         if self._discover or any(each.description is None for each in self):
-            self._workers.submit(Lane.WORK, "looking for running backends", discovery.find_backends, self._found)
+            self._workers.submit(Lane.WORK, "looking for running backends", self._finder.find, self._found)
 
     def _found(self, found: tuple[discovery.FoundBackend, ...] | None, error: BaseException | None) -> None:
         if found is None:

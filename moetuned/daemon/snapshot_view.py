@@ -61,8 +61,11 @@ def _residency(watched: Watched, now: float) -> ResidencyView:
     seen = watched.residency
     if seen is None or watched.residency_at is None:
         return ResidencyView(unknown=watched.residency_unknown)
+    model = watched.model_identity
+    # Pages are counted whole; the last one of a file seldom is.
+    resident = seen.resident_bytes if model is None else min(seen.resident_bytes, model.size_bytes)
     return ResidencyView(
-        resident_bytes=seen.resident_bytes,
+        resident_bytes=resident,
         expert_bytes=seen.expert_bytes,
         other_bytes=seen.other_bytes,
         age_seconds=round(now - watched.residency_at, 1),

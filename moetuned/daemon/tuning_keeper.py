@@ -52,7 +52,7 @@ class TuningKeeper:
             return
         self.views = tuning.apply(self._fs, journal, self._steps)
         for view in self.views:
-            log.info("%s: %s (was %s, now %s) %s", view.name, view.state, view.original, view.now, view.detail)
+            log.info("%s", line_of(view))
 
     def check(self) -> tuple[TunableView, ...]:
         """Look how the settings stand; gives those that somebody changed since the last look."""
@@ -69,7 +69,7 @@ class TuningKeeper:
             return
         self.views = tuning.rollback(self._fs, self._journal)
         for view in self.views:
-            log.info("%s: %s (%s) %s", view.name, view.state, view.now, view.detail)
+            log.info("%s", line_of(view))
         self._journal.close()
         self._journal = None
 
@@ -79,3 +79,11 @@ class TuningKeeper:
             for note in (*self._journal.notes, *self._journal.problems):
                 log.warning("%s", note)
         return self._journal
+
+
+def line_of(view: TunableView) -> str:
+    """One setting for the log: "vm.dirty_ratio: applied, 10 (it was 20)"."""
+    now = "" if view.now is None else f", {view.now}"
+    original = "" if view.original is None or view.original == view.now else f" (it was {view.original})"
+    detail = f": {view.detail}" if view.detail else ""
+    return f"{view.name}: {view.state}{now}{original}{detail}"

@@ -52,6 +52,8 @@ class Watched:
         self.model_stamp: object = None
         """Identity, size and time of the model's parts as they were read; other ones are read again."""
         self.model_unknown: str | None = "no model known yet"
+        self.kv_cost: tuple[ModelFile | None, BackendDescription | None, int | None] | None = None
+        """Bytes a token of context costs, and of what that was computed."""
 
         self.probe: Probe | None = None
         self.http: dict[str, str] = {}

@@ -27,9 +27,9 @@ def sentence(
 ) -> str:
     """One sentence, without the backend's name and without a full stop; `now` is monotonic seconds.
 
-    `absence`: what is known of why it does not run, a sentence of the same kind.
+    `absence`: what is known of why it does not run or does not answer any more, a sentence of the same kind.
     """
-    if verdict.phase == Phase.ABSENT:
+    if verdict.phase == Phase.ABSENT or (verdict.phase == Phase.UNKNOWN and absence is not None):
         return absence or "is not running"
     parts = [_paging(verdict, signals, now)]
     if (text := _memory(verdict, memory, now)) is not None:

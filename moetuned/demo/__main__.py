@@ -16,8 +16,9 @@ import time
 from collections.abc import Iterator
 from typing import NoReturn
 
-from moetuned.api.client import DEFAULT_SOCKET, Client
+from moetuned.api.client import Client
 from moetuned.api.errors import DaemonError
+from moetuned.api.socket_path import DEFAULT_SOCKET
 from moetuned.demo import plan
 from moetuned.demo.backend_choice import KINDS, Choice, ChoiceError, choose
 from moetuned.demo.box import Box, BoxError, box, hierarchy
@@ -26,6 +27,7 @@ from moetuned.demo.screen import Screen
 from moetuned.demo.show import NotSeen, Show, settings_now
 from moetuned.demo.visitor import Visitor
 from moetuned.host.block_devices import under_file
+from moetuned.host.cgroup import joining
 from moetuned.host.model_files import ModelFileError, read_model
 from moetuned.schema.event import EventName
 from moetuned.schema.units import format_bytes, parse_bytes
@@ -203,14 +205,8 @@ def _hog(show: Show, screen: Screen, made: Box, sizes: plan.Sizes, stack: contex
 
 
 def _start_hog(made: Box, size_bytes: int, stack: contextlib.ExitStack) -> None:
-    hog = subprocess.Popen(
-        [
-            *("/bin/sh", "-c", 'echo $$ > "$1"/cgroup.procs || exit 125; shift; exec "$@"', "sh", made.directory),
-            *(sys.executable, "-m", "moetuned.demo.hog", str(size_bytes), str(plan.HOG_BYTES_PER_SECOND)),
-        ],
-        stdin=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    command = [sys.executable, "-m", "moetuned.demo.hog", str(size_bytes), str(plan.HOG_BYTES_PER_SECOND)]
+    hog = subprocess.Popen(joining(made.directory, command), stdin=subprocess.DEVNULL, start_new_session=True)
     stack.callback(hog.wait)
     stack.callback(hog.kill)
 

@@ -8,9 +8,8 @@ import signal
 import time
 from collections.abc import Iterator
 
-from moetuned.parse.mountinfo import parse_mountinfo
+from moetuned.host.cgroup import LIMIT_FILE, Hierarchy, processes_in, writable_hierarchy
 
-_LIMIT_FILE = {1: "memory.limit_in_bytes", 2: "memory.max"}
 _EMPTY_SECONDS = 10.0
 
 
@@ -29,11 +28,11 @@ class Box:
         """Set the limit; page cache above it is reclaimed at once. Raises OSError when it cannot be reached."""
         for _ in range(20):
             try:
-                _write(f"{self.directory}/{_LIMIT_FILE[self.version]}", str(size_bytes))
+                _write(f"{self.directory}/{LIMIT_FILE[self.version]}", str(size_bytes))
                 return
             except OSError:
                 time.sleep(0.1)  # EBUSY: pages were in use; the kernel wants to be asked again.
-        _write(f"{self.directory}/{_LIMIT_FILE[self.version]}", str(size_bytes))
+        _write(f"{self.directory}/{LIMIT_FILE[self.version]}", str(size_bytes))
 
     def oom_kills(self) -> int:
         """How many processes the OOM killer has ended in it."""
@@ -46,7 +45,7 @@ class Box:
 
     def processes(self) -> list[int]:
         """Pids in it."""
-        return [int(line) for line in _read(f"{self.directory}/cgroup.procs").split()]
+        return processes_in(self.directory)
 
     def remove(self) -> None:
         """End what still runs in it, then remove it. Raises OSError when it cannot be removed."""
@@ -66,38 +65,26 @@ class Box:
                 time.sleep(0.05)
 
 
-def hierarchy() -> tuple[str, int]:
-    """Mounted hierarchy with the memory controller, and its version (1 or 2). Raises BoxError."""
+def hierarchy() -> Hierarchy:
+    """Where the cgroup is made. Raises BoxError."""
     if os.geteuid() != 0:
         raise BoxError("a memory cgroup needs root; run: sudo make demo")
-    with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as file:
-        mounts = parse_mountinfo(file.read())
-    for mount in mounts:
-        if mount.kind == "cgroup" and "memory" in mount.options and os.access(mount.point, os.W_OK):
-            return mount.point, 1
-    for mount in mounts:
-        if mount.kind == "cgroup2" and "memory" in _controllers(mount.point):
-            return mount.point, 2
-    raise BoxError("there is no writable memory cgroup hierarchy here (in a container?)")
-
-
-def _controllers(point: str) -> list[str]:
-    try:
-        return _read(f"{point}/cgroup.subtree_control").split() if os.access(point, os.W_OK) else []
-    except OSError:
-        return []
+    found = writable_hierarchy()
+    if found is None:
+        raise BoxError("there is no writable memory cgroup hierarchy here (in a container?)")
+    return found
 
 
 @contextlib.contextmanager
 def box(limit_bytes: int) -> Iterator[Box]:
     """A new memory cgroup with this limit and without swap, removed afterwards. Raises BoxError."""
-    root, version = hierarchy()
-    directory = f"{root}/moetuned-demo-{os.getpid()}"
+    root = hierarchy()
+    directory = f"{root.directory}/moetuned-demo-{os.getpid()}"
     try:
         os.mkdir(directory)
     except OSError as error:
         raise BoxError(f"cannot make the cgroup {directory}: {error.strerror}") from error
-    made = Box(directory, version)
+    made = Box(directory, root.version)
     try:
         made.limit(limit_bytes)
         _without_swap(made)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
+import socket
 import threading
 import time
 
@@ -13,6 +15,7 @@ TOPIC = 1
 PROMPT_TOKENS = 32
 TOKENS = 96
 PAUSE_SECONDS = 0.1
+REFUSED_PAUSE_SECONDS = 0.5
 _ANSWER_LIMIT_BYTES = 1 << 20
 
 
@@ -22,7 +25,7 @@ class Visitor:
     def __init__(self, port: int) -> None:
         self._port = port
         self._stop = threading.Event()
-        self._connection: http.client.HTTPConnection | None = None
+        self._socket: socket.socket | None = None
         self._thread = threading.Thread(target=self._run, name="visitor", daemon=True)
         self.answered = 0
         self.refused = 0
@@ -35,10 +38,11 @@ class Visitor:
     def stop(self) -> None:
         """Ask no more; a request under way is given up."""
         self._stop.set()
-        connection = self._connection
-        if connection is not None and connection.sock is not None:
-            connection.sock.close()
-        self._thread.join(5.0)
+        if self._socket is not None:
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)  # a close would not wake the thread that reads
+        if self._thread.ident is not None:
+            self._thread.join(5.0)
 
     def _run(self) -> None:
         number = 0
@@ -46,24 +50,26 @@ class Visitor:
             try:
                 self.tokens_per_second = self._ask(number)
                 self.answered += 1
-            except (OSError, ValueError, KeyError, http.client.HTTPException, AttributeError):
+            except (OSError, ValueError, KeyError, TypeError, http.client.HTTPException):
                 self.refused += 1
-                self._stop.wait(0.5)
+                self._stop.wait(REFUSED_PAUSE_SECONDS)
             number += 1
 
     def _ask(self, number: int) -> float:
-        self._connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=180)
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=180)
         begun = time.monotonic()
         try:
+            connection.connect()
+            self._socket = connection.sock
             body = json.dumps(request_body(number))
-            self._connection.request("POST", "/completion", body, {"Content-Type": "application/json"})
-            answer = self._connection.getresponse()
+            connection.request("POST", "/completion", body, {"Content-Type": "application/json"})
+            answer = connection.getresponse()
             content = answer.read(_ANSWER_LIMIT_BYTES)
             if answer.status != 200:
                 raise ValueError(f"HTTP {answer.status}")
             predicted = json.loads(content)["timings"]["predicted_n"]
         finally:
-            self._connection.close()
+            connection.close()
         return float(predicted) / max(time.monotonic() - begun, 1e-6)
 
 

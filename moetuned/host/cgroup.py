@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 import msgspec
 
@@ -13,6 +14,9 @@ from moetuned.parse.process_cgroup import memory_cgroup_place
 _REAL = RealFS()
 _USAGE_FILE = {1: "memory.usage_in_bytes", 2: "memory.current"}
 CGROUP_ROOT = "/sys/fs/cgroup"
+LIMIT_FILE = {1: "memory.limit_in_bytes", 2: "memory.max"}
+JOIN_FAILED_CODE = 125
+_JOIN_SCRIPT = 'echo $$ > "$1"/cgroup.procs || exit 125; shift; exec "$@"'
 
 
 class MemoryCgroup(msgspec.Struct, frozen=True):
@@ -24,6 +28,13 @@ class MemoryCgroup(msgspec.Struct, frozen=True):
     directory: str | None = None
     version: int | None = None
     unknown: str | None = None
+
+
+class Hierarchy(msgspec.Struct, frozen=True):
+    """A mounted cgroup hierarchy in which memory cgroups can be made: its root directory and its version (1 or 2)."""
+
+    directory: str
+    version: int
 
 
 def memory_cgroup(pid: int, fs: HostFS = _REAL) -> MemoryCgroup:
@@ -50,6 +61,32 @@ def memory_cgroup(pid: int, fs: HostFS = _REAL) -> MemoryCgroup:
     return MemoryCgroup(version=place.version)
 
 
+def writable_hierarchy(fs: HostFS = _REAL) -> Hierarchy | None:
+    """Where this process may make memory cgroups; None when there is no such place (not root, or a container).
+
+    A v1 memory controller wins, as in `memory_cgroup`. On v2 the root must give the controller to its children.
+    """
+    try:
+        mounts = parse_mountinfo(fs.read_text("/proc/self/mountinfo"))
+    except OSError:
+        return None
+    for mount in mounts:
+        if mount.kind == "cgroup" and "memory" in mount.options and os.access(mount.point, os.W_OK):
+            return Hierarchy(mount.point, 1)
+    for mount in mounts:
+        if mount.kind == "cgroup2" and os.access(mount.point, os.W_OK) and "memory" in _given_on(mount.point, fs):
+            return Hierarchy(mount.point, 2)
+    return None
+
+
+def _given_on(directory: str, fs: HostFS) -> list[str]:
+    """Controllers that a v2 cgroup gives to its children."""
+    try:
+        return fs.read_text(f"{directory}/cgroup.subtree_control").split()
+    except OSError:
+        return []
+
+
 def check_directory(directory: str) -> str | None:
     """Why processes cannot be put into the cgroup `directory`, one sentence with the path; None when they can."""
     real = os.path.realpath(directory)
@@ -74,3 +111,17 @@ def add_process(directory: str, pid: int) -> None:
         os.write(descriptor, str(pid).encode())
     finally:
         os.close(descriptor)
+
+
+def processes_in(directory: str) -> list[int]:
+    """Pids of the processes in a cgroup, without those in cgroups below it. Raises OSError."""
+    with open(f"{directory}/cgroup.procs", encoding="ascii") as file:
+        return [int(line) for line in file.read().split()]
+
+
+def joining(directory: str, command: Sequence[str]) -> list[str]:
+    """`command` so that it joins a cgroup before its program runs, and all its memory is charged there.
+
+    It exits with JOIN_FAILED_CODE when it cannot. The shell gets a fixed script; directory and command are arguments to it.
+    """
+    return ["/bin/sh", "-c", _JOIN_SCRIPT, "sh", directory, *command]

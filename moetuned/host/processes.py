@@ -79,12 +79,19 @@ def mapped_models(pid: int, fs: HostFS = _REAL) -> tuple[str, ...]:
     return mapped_files(_read(f"/proc/{pid}/maps", fs, MAPS_LIMIT_BYTES) or "", ".gguf")
 
 
-def find(matches: Callable[[tuple[str, ...]], bool]) -> tuple[FoundProcess, ...]:
-    """Running processes whose command line `matches`, by pid; those that end meanwhile are left out."""
+def find(
+    matches: Callable[[tuple[str, ...]], bool], skip: Callable[[int], bool] = lambda _pid: False
+) -> tuple[FoundProcess, ...]:
+    """Running processes whose command line `matches`, by pid; those that end meanwhile are left out.
+
+    A pid for which `skip` is true is not looked at (each look costs about 25 microseconds).
+    """
     import psutil
 
     found = []
     for pid in psutil.pids():
+        if skip(pid):
+            continue
         argv = command_line(pid)
         if not argv or not matches(argv):
             continue

@@ -15,13 +15,11 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from moetuned.host.cgroup import check_directory
+from moetuned.host.cgroup import JOIN_FAILED_CODE, check_directory, joining
 from moetuned.host.processes import ProcessHandle, ProcessIdentity, identify
 
 log = logging.getLogger(__name__)
 
-CGROUP_FAILED_CODE = 125
-_JOIN_SCRIPT = 'echo $$ > "$1"/cgroup.procs || exit 125; shift; exec "$@"'
 _SERVICE_VARIABLES = ("NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC", "LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PID")
 """A child that had them could speak to the service manager in the daemon's name."""
 
@@ -41,7 +39,7 @@ class Exit(msgspec.Struct, frozen=True):
             return "ended"
         if self.code < 0:
             return f"was ended by {_signal_name(-self.code)}"
-        if self.code == CGROUP_FAILED_CODE:
+        if self.code == JOIN_FAILED_CODE:
             return f"exited with code {self.code} (its cgroup could not be joined)"
         return f"exited with code {self.code}"
 
@@ -122,7 +120,7 @@ def start(
         problem = check_directory(cgroup_directory)
         if problem is not None:
             raise StartError(problem)
-        argv = ["/bin/sh", "-c", _JOIN_SCRIPT, "sh", cgroup_directory, *argv]
+        argv = joining(cgroup_directory, argv)
     output = None if log_path is None else _open_log(log_path)
     blocked = signal.pthread_sigmask(signal.SIG_SETMASK, ())
     try:

@@ -235,7 +235,8 @@ def _broken_limit(value: object, options: Sequence[inspect.Type]) -> str | None:
                 return f"must be {_range(option)}"
         if isinstance(option, inspect.StrType) and isinstance(value, str) and option.pattern is not None:
             words = [word for each in options for word in _words(each)]
-            if value not in words and re.search(option.pattern, value) is None:
+            # fullmatch: to search, "$" is also before a newline at the end.
+            if value not in words and re.fullmatch(option.pattern, value) is None:
                 return f"does not match {option.pattern}"
     return None
 

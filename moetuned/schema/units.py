@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgtp]?)(i?)(b?)\s*", re.IGNORECASE)
+_SIZE = re.compile(r"\s*(\d{1,30}(?:\.\d{1,30})?)\s*([kmgtp]?)(i?)(b?)\s*", re.IGNORECASE)
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|min|h|d)?\s*", re.IGNORECASE)
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
@@ -16,13 +16,15 @@ def parse_bytes(text: str | int) -> int:
 
     Raises ValueError with what is allowed, also for sizes beyond 2**60.
     """
+    value: float
     if isinstance(text, int):
-        value = float(text)
+        value = text  # not through float, which is exact to 2^53 only
     else:
         match = _SIZE.fullmatch(text)
         if match is None:
             raise ValueError(f"{text!r} is no size; write a number of bytes or e.g. 512MiB, 16GiB")
-        value = float(match[1]) * 1024 ** _POWERS[match[2].lower()]
+        number = float(match[1]) if "." in match[1] else int(match[1])
+        value = number * 1024 ** _POWERS[match[2].lower()]
     if not 0 <= value <= _MAX_BYTES:
         raise ValueError(f"{text!r} is out of range; a size is between 0 and 2^60 bytes")
     return int(value)
@@ -30,8 +32,9 @@ def parse_bytes(text: str | int) -> int:
 
 def parse_duration(text: str | float) -> float:
     """Seconds of "500ms", "1s", "5m", "2h", "1d" or a plain number of seconds. Raises ValueError."""
+    value: float
     if isinstance(text, int | float):
-        value = float(text)
+        value = text
     else:
         match = _DURATION.fullmatch(text)
         if match is None:
@@ -39,7 +42,7 @@ def parse_duration(text: str | float) -> float:
         value = float(match[1]) * _SECONDS[(match[2] or "s").lower()]
     if not 0 <= value <= 10 * 365 * 86400.0:
         raise ValueError(f"{text!r} is out of range; a duration is between 0 and ten years")
-    return value
+    return float(value)
 
 
 def format_bytes(count: float | None) -> str:
@@ -48,7 +51,7 @@ def format_bytes(count: float | None) -> str:
         return "unknown"
     sign, value = ("-" if count < 0 else ""), abs(float(count))
     for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024 or (unit == "B" and value < 1000):
+        if value < 1023.5:
             return f"{sign}{value:.0f} {unit}" if unit in ("B", "KiB") or value >= 100 else f"{sign}{value:.1f} {unit}"
         value /= 1024
     return f"{sign}{value:.1f} TiB"
@@ -60,7 +63,7 @@ def format_rate(bytes_per_second: float | None) -> str:
         return "unknown"
     value = float(bytes_per_second)
     for unit in ("B/s", "kB/s", "MB/s"):
-        if abs(value) < 1000:
+        if abs(value) < 999.5:
             return f"{value:.0f} {unit}" if abs(value) >= 10 or unit == "B/s" else f"{value:.1f} {unit}"
         value /= 1000
     return f"{value:.1f} GB/s"

@@ -15,6 +15,7 @@ from fakes.fake_kernel import FakeKernel, usual_kernel
 from running import InProcess, in_process
 
 from moetuned.daemon import app as app_module
+from moetuned.daemon.workers import Lane
 from moetuned.schema.config import ExecAlert
 from moetuned.schema.event import EventName
 
@@ -183,7 +184,7 @@ def test_alerts_on_their_way_get_a_moment_at_the_end(tmp_path: Path, monkeypatch
 
 def _send_that_waits(release: threading.Event):
     def send(self, event, _sink, _number):
-        self._workers.submit("alert", event.id, lambda: release.wait(20), lambda *_: None)
+        self._workers.submit(Lane.ALERT, event.id, lambda: release.wait(20), lambda *_: None)
 
     return send
 
@@ -206,7 +207,7 @@ def test_work_that_hangs_is_told(tmp_path: Path) -> None:
         release.wait(20)
 
     with rig(tmp_path, WATCH) as it:
-        it.app._workers.submit("work", "reading the model of glm", hang, lambda *_: None)
+        it.app._workers.submit(Lane.WORK, "reading the model of glm", hang, lambda *_: None)
         assert began.wait(20)
         it.tick(90)
         assert any("reading the model of glm has been going on for 1 min" in note for note in it.daemon.snapshot.notes)

@@ -12,7 +12,7 @@ import pytest
 
 from moetuned.daemon import discovery
 from moetuned.daemon.discovery import FoundBackend, belongs_to, name_for
-from moetuned.host.processes import ProcessIdentity, command_line, identify
+from moetuned.host.processes import FoundProcess, ProcessIdentity, command_line, identify
 from moetuned.schema.backend_description import BackendDescription
 from moetuned.schema.config import Backend
 
@@ -85,6 +85,61 @@ def test_one_that_has_ended_is_not_described() -> None:
     assert discovery.describe(ProcessIdentity(process.pid, 1), argv) is None
 
 
+class Machine:
+    """Processes by pid, in place of host.processes."""
+
+    ProcessIdentity = ProcessIdentity
+
+    def __init__(self) -> None:
+        self.argv: dict[int, tuple[str, ...]] = {}
+        self.looked: list[int] = []
+
+    def find(self, matches, skip) -> list[FoundProcess]:
+        looked = [pid for pid in sorted(self.argv) if not skip(pid)]
+        self.looked += looked
+        return [FoundProcess(ProcessIdentity(pid, 1), self.argv[pid]) for pid in looked if matches(self.argv[pid])]
+
+    @staticmethod
+    def environment(_pid: int, _prefix: str) -> dict[str, str]:
+        return {}
+
+    @staticmethod
+    def mapped_models(_pid: int) -> tuple[str, ...]:
+        return ()
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    machine = Machine()
+    monkeypatch.setattr(discovery, "processes", machine)
+    monkeypatch.setattr(discovery.os, "getsid", lambda pid: pid)
+    return machine
+
+
+SERVER = ("llama-server", "-m", "/nowhere.gguf", "--port", "8080")
+
+
+def test_what_is_no_backend_is_soon_left_out_and_looked_at_again_later(machine: Machine) -> None:
+    finder = discovery.Finder()
+    machine.argv = {10: ("bash",), 11: SERVER}
+    for _ in range(discovery.FULL_SEARCH_EVERY):
+        assert [each.identity.pid for each in finder.find()] == [11]
+    assert machine.looked.count(10) == discovery.LOOKS
+    assert machine.looked.count(11) == discovery.FULL_SEARCH_EVERY
+    machine.argv[10] = SERVER
+    assert [each.identity.pid for each in finder.find()] == [10, 11]
+
+
+def test_a_fork_that_becomes_a_backend_is_found_at_the_next_search(machine: Machine) -> None:
+    finder = discovery.Finder()
+    machine.argv = {10: ("bash",)}
+    assert finder.find() == ()
+    machine.argv[10] = SERVER
+    assert [each.identity.pid for each in finder.find()] == [10]
+    del machine.argv[10]
+    assert finder.find() == ()
+
+
 def test_this_process_is_no_backend() -> None:
     assert command_line(os.getpid())
-    assert os.getpid() not in [each.identity.pid for each in discovery.find_backends()]
+    assert os.getpid() not in [each.identity.pid for each in discovery.Finder().find()]

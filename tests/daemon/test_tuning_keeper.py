@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from fakes.fake_kernel import FakeKernel, Text, usual_kernel
 
-from moetuned.daemon.tuning_keeper import TuningKeeper
+from moetuned.daemon.tuning_keeper import TuningKeeper, line_of
 from moetuned.schema.config import Config, Profile, Tuning
+from moetuned.schema.snapshot import TunableView
 
 OFFLOAD = Config(tuning=Tuning(profile=Profile.MOE_OFFLOAD))
 PRESSURE = "/proc/sys/vm/vfs_cache_pressure"
@@ -123,3 +124,19 @@ def test_without_a_boot_id_nothing_is_changed(kernel: FakeKernel, journal: str) 
     assert kernel.writes() == []
     assert "boot id" in keeper.notes[0]
     assert {view.state for view in keeper.views} == {"failed"}
+
+
+@pytest.mark.parametrize(
+    ("view", "expected"),
+    [
+        (TunableView("vm.x", "applied", "10", "10", "20"), "vm.x: applied, 10 (it was 20)"),
+        (
+            TunableView("vm.x", "already", "10", "10", None, "profile moe-offload"),
+            "vm.x: already, 10: profile moe-offload",
+        ),
+        (TunableView("vm.x", "restored", "10", "20", "20"), "vm.x: restored, 20"),
+        (TunableView("vm.x", "skipped", "10", None, None, "not there"), "vm.x: skipped: not there"),
+    ],
+)
+def test_a_setting_in_the_log(view: TunableView, expected: str) -> None:
+    assert line_of(view) == expected

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from fakes.own_cgroup import hierarchy, own_cgroup, processes_in
+from fakes.own_cgroup import hierarchy, own_cgroup
 
-from moetuned.host.cgroup import MemoryCgroup, add_process, check_directory, memory_cgroup
+from moetuned.host.cgroup import (
+    JOIN_FAILED_CODE,
+    Hierarchy,
+    MemoryCgroup,
+    add_process,
+    check_directory,
+    joining,
+    memory_cgroup,
+    processes_in,
+    writable_hierarchy,
+)
 from moetuned.host.fs import RealFS
 
 V2 = "31 23 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"
@@ -53,16 +64,78 @@ def test_directories_that_take_no_process(directory: str) -> None:
     assert directory in (check_directory(directory) or "")
 
 
+class MountedAs(RealFS):
+    """The real files, but other mounts; None: they cannot be read."""
+
+    def __init__(self, mounts: str | None) -> None:
+        super().__init__()
+        self.mounts = mounts
+
+    def read_text(self, path: str, limit_bytes: int = 1 << 20) -> str:
+        if path != "/proc/self/mountinfo":
+            return super().read_text(path, limit_bytes)
+        if self.mounts is None:
+            raise PermissionError(path)
+        return self.mounts
+
+
+def mounted(v1: Path | None = None, v2: Path | None = None) -> MountedAs:
+    lines = [] if v1 is None else [V1.replace("/sys/fs/cgroup/memory", str(v1))]
+    lines += [] if v2 is None else [V2.replace("/sys/fs/cgroup", str(v2))]
+    return MountedAs("".join(reversed(lines)))
+
+
+def test_memory_cgroups_are_made_where_the_controller_is(tmp_path: Path) -> None:
+    v1, v2 = tmp_path / "v1", tmp_path / "v2"
+    v1.mkdir()
+    v2.mkdir()
+    assert writable_hierarchy(mounted(v1=v1, v2=v2)) == Hierarchy(str(v1), 1), "on a hybrid machine v1 has the memory"
+    assert writable_hierarchy(mounted(v2=v2)) is None, "no cgroup.subtree_control: nothing is given on"
+    (v2 / "cgroup.subtree_control").write_text("cpu pids\n")
+    assert writable_hierarchy(mounted(v2=v2)) is None
+    (v2 / "cgroup.subtree_control").write_text("cpu memory pids\n")
+    assert writable_hierarchy(mounted(v2=v2)) == Hierarchy(str(v2), 2)
+
+
+def test_nowhere_to_make_a_cgroup(tmp_path: Path) -> None:
+    assert writable_hierarchy(MountedAs(None)) is None
+    assert writable_hierarchy(mounted()) is None
+    assert writable_hierarchy(mounted(v1=tmp_path / "gone", v2=tmp_path / "gone too")) is None
+
+
+def test_a_program_that_cannot_join_does_not_run(tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    done = subprocess.run(joining(str(tmp_path / "gone"), ["touch", str(ran)]), stderr=subprocess.PIPE, check=False)
+    assert done.returncode == JOIN_FAILED_CODE
+    assert not ran.exists()
+
+
+def test_a_program_that_joins_gets_its_words_untouched(tmp_path: Path) -> None:
+    words = ["$(exit 3)", "a b", "", "; exit 4", "-e"]
+    command = joining(str(tmp_path), ["printf", "%s\\n", *words])
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    assert done.stdout == "".join(f"{word}\n" for word in words)
+    assert (tmp_path / "cgroup.procs").read_text().strip().isdigit()
+
+
+@pytest.mark.kernel
+def test_a_real_process_joins_before_it_runs() -> None:
+    with own_cgroup() as directory:
+        command = joining(directory, [sys.executable, "-c", "print(open('/proc/self/cgroup').read())"])
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        assert f"/{os.path.basename(directory)}\n" in done.stdout
+
+
 @pytest.mark.kernel
 def test_a_real_process_is_moved_and_found() -> None:
-    root, version = hierarchy()
+    root = hierarchy()
     child = subprocess.Popen(["sleep", "60"])
     try:
         with own_cgroup() as directory:
             assert check_directory(directory) is None
             add_process(directory, child.pid)
             assert processes_in(directory) == [child.pid]
-            assert memory_cgroup(child.pid) == MemoryCgroup(directory, version)
+            assert memory_cgroup(child.pid) == MemoryCgroup(directory, root.version)
             child.kill()
             child.wait()
             with pytest.raises(OSError, match="No such process"):
@@ -70,4 +143,4 @@ def test_a_real_process_is_moved_and_found() -> None:
     finally:
         child.kill()
         child.wait()
-    assert os.path.isdir(root)
+    assert os.path.isdir(root.directory)

@@ -54,10 +54,10 @@ def test_a_name_that_surely_should_be_read_but_is_not_is_a_warning(default):
 def test_a_given_file_is_read_alone(default):
     (default.parent / "conf.d" / "a.yaml").write_text("nonsense")
     given = default.parent / "mine.yaml"
-    given.write_text("watch: {interval: 5s}\n")
+    given.write_text("watch: {interval: 3s}\n")
     loaded = load_files(str(given), default_path=str(default))
     assert loaded.files == (str(given),)
-    assert loaded.config.watch.interval == "5s"
+    assert loaded.config.watch.interval == "3s"
 
 
 def test_a_given_file_that_is_missing_is_an_error(tmp_path):

@@ -12,9 +12,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from fakes.own_cgroup import memory_stat, own_cgroup, processes_in
+from fakes.own_cgroup import memory_stat, own_cgroup
 
 from moetuned.host import spawn
+from moetuned.host.cgroup import processes_in
 from moetuned.host.processes import ProcessIdentity, command_line, identify
 from moetuned.host.spawn import Exit, StartError, SupervisedProcess
 

@@ -110,6 +110,7 @@ def test_the_schema_decides_what_a_plain_word_means(text, field, value):
         ("Name: x", "f:1: Name: unknown key; did you mean name?"),
         ("zzz: x", "f:1: zzz: unknown key; allowed: name, size, wait"),
         ("name: UP", r"f:1: name: UP: does not match ^[a-z0-9]+$"),
+        ('name: "up\\n"', "does not match ^[a-z0-9]+$"),
         ("name:", "f:1: name: no value: must be text; write a value or leave the key out"),
         ("name: [a]", "f:1: name: a list: must be text, one value"),
         ("maybe: {model}", 'f:1: maybe: a map: braces make a map in YAML; write "{model}" in quotes'),

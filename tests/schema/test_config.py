@@ -1,0 +1,89 @@
+"""The configuration's types: every key is optional and described, nothing unknown is taken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from moetuned.schema import config
+from moetuned.schema.config import Backend, Config, Mode, Profile, SuperviseNone, SuperviseProcess
+
+STRUCTS = [
+    kind
+    for kind in vars(config).values()
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind.__module__ == config.__name__
+]
+NEEDED = {("Backend", "name"), ("SuperviseProcess", "command")}
+
+
+def described(schema: Any) -> bool:
+    return isinstance(schema, dict) and "description" in schema
+
+
+def test_nothing_said_is_a_whole_config_that_changes_nothing() -> None:
+    nothing = msgspec.convert({}, Config)
+    assert nothing == Config()
+    assert (nothing.tuning.profile, nothing.relief.mode) == (Profile.OBSERVE, Mode.OBSERVE)
+    assert (nothing.tuning.sysctl, nothing.tuning.thp, nothing.tuning.read_ahead) == ({}, None, None)
+    assert (nothing.backends, nothing.alerts) == ([], [])
+
+
+def test_a_backend_is_watched_unless_it_is_said_how_to_start_it() -> None:
+    assert msgspec.convert({"name": "glm"}, Backend).supervise == SuperviseNone()
+    started = msgspec.convert({"name": "glm", "supervise": {"by": "process", "command": ["a"]}}, Backend)
+    assert started.supervise == SuperviseProcess(["a"])
+
+
+def test_only_what_cannot_be_guessed_must_be_said() -> None:
+    needed = {
+        (kind.__name__, field.name) for kind in STRUCTS for field in msgspec.structs.fields(kind) if field.required
+    }
+    assert needed == NEEDED
+
+
+@pytest.mark.parametrize("kind", STRUCTS, ids=lambda kind: kind.__name__)
+def test_a_key_that_is_not_known_is_refused(kind: type[msgspec.Struct]) -> None:
+    values = {"name": "glm"} if kind is Backend else {"command": ["a"]} if kind is SuperviseProcess else {}
+    tag = kind.__struct_config__.tag
+    if tag is not None:
+        values[kind.__struct_config__.tag_field] = tag
+    msgspec.convert(values, kind)
+    with pytest.raises(msgspec.ValidationError, match="no_such_key"):
+        msgspec.convert({**values, "no_such_key": 1}, kind)
+
+
+def keys() -> Iterator[Any]:
+    _, components = msgspec.json.schema_components([Config])
+    for name, schema in sorted(components.items()):
+        for key, value in schema.get("properties", {}).items():
+            if value != {"enum": [value.get("enum", [None])[0]]}:  # the tag that tells one kind from another
+                yield pytest.param(value, id=f"{name}.{key}")
+
+
+@pytest.mark.parametrize("schema", list(keys()))
+def test_every_key_is_described(schema: Any) -> None:
+    assert described(schema)
+    assert schema["description"].endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("values", "word"),
+    [
+        ({"name": ""}, "name"),
+        ({"name": "../etc"}, "name"),
+        ({"name": "a b"}, "name"),
+        ({"name": "a", "url": "http://192.0.2.1:8080"}, "url"),
+        ({"name": "a", "url": "https://127.0.0.1"}, "url"),
+        ({"name": "a", "url": "http://127.0.0.1.example:80/"}, "url"),
+        ({"name": "a", "context": {"minimum": 8}}, "minimum"),
+        ({"name": "a", "supervise": {"by": "process", "command": []}}, "command"),
+        ({"name": "a", "supervise": {"by": "process", "command": "sh -c x"}}, "command"),
+        ({"name": "a", "prompt_cache_mib": -1}, "prompt_cache_mib"),
+    ],
+)
+def test_a_backend_that_cannot_be(values: dict[str, Any], word: str) -> None:
+    with pytest.raises(msgspec.ValidationError, match=word):
+        msgspec.convert(values, Backend)
