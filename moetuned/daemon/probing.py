@@ -12,6 +12,9 @@ from moetuned.schema.verdict import Phase
 
 log = logging.getLogger(__name__)
 
+IDLE_CPU_RATIO = 0.02
+"""Of one core; a server that waits for requests uses less."""
+
 
 class Probing:
     """Belongs to the loop's thread. A `Probe` itself is only ever used in the probe lane, its closing included."""
@@ -45,7 +48,7 @@ class Probing:
         probe, process = watched.probe, watched.process
         if probe is None or process is None:
             return
-        idle = watched.verdict.phase == Phase.IDLE
+        idle = _does_nothing(watched)
 
         def done(answers: dict[str, str] | None, error: BaseException | None) -> None:
             if error is not None:
@@ -55,6 +58,12 @@ class Probing:
                 watched.http, watched.http_at = answers, self._clock.monotonic()
 
         self._workers.submit(Lane.PROBE, f"asking {watched.key}", lambda: probe.poll(idle=idle), done)
+
+
+def _does_nothing(watched: Watched) -> bool:
+    """Whether its process uses no CPU; the phase alone would hold itself, since it is told by what is asked."""
+    cpu = None if watched.signals is None else watched.signals.get("cpu_ratio")
+    return watched.verdict.phase == Phase.IDLE and cpu is not None and cpu < IDLE_CPU_RATIO
 
 
 def _ignore(_result: object, _error: BaseException | None) -> None:

@@ -53,7 +53,7 @@ class Workers:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._wake_up = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._results: queue.SimpleQueue[_Job] = queue.SimpleQueue()
         self._jobs: dict[str, _Job] = {}
         self._closing = False
@@ -67,7 +67,7 @@ class Workers:
 
     def fileno(self) -> int:
         """Readable when `collect` has something to do."""
-        return self._read
+        return self._wake_up
 
     def submit(self, lane: Lane, key: str, work: Callable[[], Any], done: Done) -> bool:
         """Queue `work`; `done(result, error)` runs later in the loop. False: its key is in flight, or the lane is full."""
@@ -100,8 +100,7 @@ class Workers:
     def collect(self) -> None:
         """Run the `done` of everything that finished. Called by the loop only."""
         try:
-            while os.read(self._read, 4096):
-                pass
+            os.eventfd_read(self._wake_up)
         except BlockingIOError:
             pass
         while True:
@@ -121,8 +120,7 @@ class Workers:
         for thread in self._threads:
             thread.join(max(0.0, until - self._clock.monotonic()))
         if not any(thread.is_alive() for thread in self._threads):
-            os.close(self._read)
-            os.close(self._write)
+            os.close(self._wake_up)
 
     def _run(self, jobs: queue.SimpleQueue[_Job | None]) -> None:
         while (job := jobs.get()) is not None and not self._closing:
@@ -132,8 +130,5 @@ class Workers:
             except Exception as failure:  # noqa: BLE001  one action may fail in any way; the loop reports it
                 job.error = failure
             self._results.put(job)
-            try:
-                os.write(self._write, b"x")
-            except BlockingIOError:
-                pass  # Full of wake-ups that nobody has read yet: one more tells nothing new.
+            os.eventfd_write(self._wake_up, 1)
             del job

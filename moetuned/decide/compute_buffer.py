@@ -40,11 +40,11 @@ def compute_buffer(metadata: Metadata, weights: Weights, settings: KvSettings) -
     return Amount(
         low // 2 + 8 * MIB,
         high + 64 * MIB,
-        f"rough: mask, logits and activations of a micro-batch of {batch} tokens",
+        f"rough, micro-batch {batch}",
     )
 
 
 def process_overhead(mapped_bytes: int) -> Amount:
     """The process without buffers, and page tables for `mapped_bytes` of resident model."""
     tables = mapped_bytes // _PAGE_TABLE_SHARE
-    return Amount(_PROCESS_LOW_BYTES + tables, _PROCESS_HIGH_BYTES + tables, "measured: b11434, and page tables")
+    return Amount(_PROCESS_LOW_BYTES + tables, _PROCESS_HIGH_BYTES + tables, "measured, b11434")

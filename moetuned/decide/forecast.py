@@ -30,6 +30,7 @@ _SLOW_BYTES_PER_CORE_SECOND = 1.5e9
 _FAST_BYTES_PER_CORE_SECOND = 12e9
 _FASTEST_MEMORY_BYTES_PER_SECOND = 400e9
 _UNKNOWN_CORES = (2, 16)
+_SMALLEST_LOAD = 0.5
 _GPU_BYTES_PER_SECOND = (150e9, 2000e9)
 _TOKEN_SECONDS = (0.0002, 0.002)  # what a token costs beside its bytes: graph, sampling, HTTP
 
@@ -68,13 +69,15 @@ def fault_rate(disk: DiskFacts, threads: int) -> Rate:
     )
 
 
-def compute_rate(cores: int | None) -> Rate:
-    """Bytes of weights that the CPU works through a second."""
+def compute_rate(cores: int | None, load: float | None) -> Rate:
+    """Bytes of weights that the CPU works through a second; at worst it shares its cores with what runs now."""
     slow_cores, fast_cores = (cores, cores) if cores else _UNKNOWN_CORES
+    busy = max(0.0, load or 0.0)
+    now = f", load {busy:.1f} now" if busy >= _SMALLEST_LOAD else ""
     return Rate(
-        slow_cores * _SLOW_BYTES_PER_CORE_SECOND,
+        slow_cores * _SLOW_BYTES_PER_CORE_SECOND / (1.0 + busy / slow_cores),
         min(fast_cores * _FAST_BYTES_PER_CORE_SECOND, _FASTEST_MEMORY_BYTES_PER_SECOND),
-        f"assumed for {cores or 'an unknown number of'} cores",
+        f"assumed for {cores or 'an unknown number of'} cores{now}",
     )
 
 
@@ -115,6 +118,8 @@ def forecast(
     miss = miss_share(architecture, ledger.ratio_low, ledger.ratio_high)
     worst = amplification(sizes.slice_bytes, disk.window_bytes)
     read = Amount(int(active * miss.low), int(active * miss.high * worst), "active experts, missing share, read-ahead")
+    if disk.rate is not None:  # measured for the useful bytes of whole slices: what is read around them is in it
+        read = Amount(int(active * miss.low), int(active * miss.high), "active experts, missing share")
     if measured is not None and measured.tokens >= ENOUGH_TOKENS:
         miss, read = _as_measured(measured, active)
     again = _dense_shortage(ledger)
@@ -122,7 +127,7 @@ def forecast(
         source = f"{read.source}; and weights of every token that do not stay"
         read = Amount(read.low_bytes + again.low_bytes, read.high_bytes + again.high_bytes, source)
     threads = machine.physical_cores or _UNKNOWN_CORES[0]
-    rate, compute = fault_rate(disk, threads), compute_rate(machine.physical_cores)
+    rate, compute = fault_rate(disk, threads), compute_rate(machine.physical_cores, machine.load)
     in_ram = active + sizes.every_token_bytes - on_gpu.dense_bytes
     in_vram = on_gpu.dense_bytes + sizes.active_expert_bytes - active
     slow_compute = in_ram / compute.low_bytes_per_second + in_vram / _GPU_BYTES_PER_SECOND[0] + _TOKEN_SECONDS[1]

@@ -113,9 +113,9 @@ def _line(name: str, label: str, group: str, amount: Amount, place: str = "ram")
 
 def _cache_lines(cache: KvCache, plan: LaunchPlan, on_gpu: Split) -> list[LedgerLine]:
     kind = plan.cache_type_k if plan.cache_type_k == plan.cache_type_v else f"{plan.cache_type_k}/{plan.cache_type_v}"
-    how = "header, exact" if cache.rough is None else "header, rough"
+    how = "header" if cache.rough is None else "header, rough"
     attention = cache.attention_bytes + cache.window_bytes + cache.indexer_bytes
-    parts = [("kv_cache", f"KV cache, {plan.context_length} tokens", attention, f"{how} ({kind})")]
+    parts = [("kv_cache", "KV cache", attention, f"{plan.context_length} tokens, {kind}: {how}")]
     if cache.recurrent_bytes:
         slots = "slot" if plan.slots == 1 else "slots"
         parts.append(("recurrent_state", "recurrent state", cache.recurrent_bytes, f"{how}, {plan.slots} {slots}"))
@@ -142,7 +142,7 @@ def _prompt_cache(plan: LaunchPlan, cache: KvCache) -> Amount:
     if plan.prompt_cache_bytes is None:
         return Amount(0, cache.total_bytes * 8, "--cache-ram -1: no limit; eight full prompts assumed")
     megabytes = plan.prompt_cache_bytes // MIB
-    return Amount(0, plan.prompt_cache_bytes, f"fills up to --cache-ram {megabytes}" if megabytes else "--cache-ram 0")
+    return Amount(0, plan.prompt_cache_bytes, f"up to --cache-ram {megabytes}" if megabytes else "--cache-ram 0")
 
 
 def _checkpoints(subject: Subject, plan: LaunchPlan, cache: KvCache) -> Amount:
@@ -188,7 +188,9 @@ def _weight_lines(sizes: Weights, repacked: Repacked, on_gpu: Split) -> list[Led
     if sizes.token_table_bytes:
         rows = int(sizes.token_table_bytes * _TOUCHED_ROWS)
         whole = format_bytes(sizes.token_table_bytes)
-        lines.append(_line("token_rows", "rows of used tokens", "weights", Amount(0, rows, f"of {whole}: only used rows")))
+        lines.append(
+            _line("token_rows", "rows of used tokens", "weights", Amount(0, rows, f"of {whole}: only used rows"))
+        )
     if on_gpu.dense_bytes or on_gpu.expert_bytes:
         for name, label, size in (
             ("every_token_gpu", "weights of every token", on_gpu.dense_bytes),
@@ -208,7 +210,7 @@ def _balance(
     low = max(0, machine.limit.low_bytes - taken.high_bytes)
     high = max(0, machine.limit.high_bytes - taken.low_bytes)
     left = experts - copied
-    room = Amount(min(low, left), min(high, left), "what is left")
+    room = Amount(min(low, left), min(high, left), "the rest are in the copies" if copied else "what is left")
     ratio_low = 1.0 if left == 0 else min(1.0, (room.low_bytes + copied) / experts)
     ratio_high = 1.0 if left == 0 else min(1.0, (room.high_bytes + copied) / experts)
     return Ledger(

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from moetuned.decide.counters import cache_bytes, resident_bytes
-from moetuned.decide.window import Window, latest
+from moetuned.decide.window import Moment, Window, latest
 
 MAX_AGE_SECONDS = 30.0
+
+
+def scanned_share(window: Window, size_bytes: int | None, read: Callable[[Moment], int | None]) -> float | None:
+    """Share of `size_bytes`, 0 to 1, that the last scan found resident; None without a recent scan or without such bytes."""
+    resident = latest(window, MAX_AGE_SECONDS, read)
+    return None if resident is None or not size_bytes else min(1.0, resident / size_bytes)
 
 
 def resident_share(window: Window) -> float | None:

@@ -104,6 +104,12 @@ def tick_rate(window: Window, read: Callable[[Moment], float | None]) -> float |
     return rate(window.moments[-2:], read)
 
 
+def stall_ratio(window: Window, read: Callable[[Moment], float | None]) -> float | None:
+    """Share of the time between the last two moments, 0 to 1, that a PSI total (microseconds) says was stalled."""
+    stalled_us = tick_rate(window, read)
+    return None if stalled_us is None else min(1.0, stalled_us / 1e6)
+
+
 def latest(window: Window, seconds: float, read: Callable[[Moment], float | None]) -> float | None:
     """The newest known value that is at most `seconds` old: for sources that are read more seldom than each tick."""
     oldest = window.now.at_seconds - seconds

@@ -14,20 +14,22 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from typing import NoReturn
 
 from moetuned.api.client import Client
 from moetuned.api.errors import DaemonError
 from moetuned.api.socket_path import DEFAULT_SOCKET
-from moetuned.demo import plan
+from moetuned.demo import leftovers, plan
 from moetuned.demo.backend_choice import KINDS, Choice, ChoiceError, choose
 from moetuned.demo.box import Box, BoxError, box, hierarchy
 from moetuned.demo.daemon_process import DaemonProcess
+from moetuned.demo.ending import deaf, ending_signals
+from moetuned.demo.leftovers import Busy
 from moetuned.demo.screen import Screen
 from moetuned.demo.show import NotSeen, Show, settings_now
+from moetuned.demo.tied import tied
 from moetuned.demo.visitor import Visitor
 from moetuned.host.block_devices import under_file
-from moetuned.host.cgroup import joining
+from moetuned.host.cgroup import Hierarchy, joining
 from moetuned.host.model_files import ModelFileError, read_model
 from moetuned.schema.event import EventName
 from moetuned.schema.units import format_bytes, parse_bytes
@@ -35,7 +37,11 @@ from moetuned.schema.verdict import Paging, Phase
 from moetuned.state.undo_journal import DEFAULT_DIRECTORY
 
 NAME = "demo"
+CALM_SECONDS = 300.0
+"""On a machine whose processors are taken by others, two answers of a real llama.cpp can take minutes."""
+_ENDING_SECONDS = 20.0
 READ_AHEAD_KIB = 128
+COLD = frozenset({Paging.COLD, Paging.WARMING})
 SETTINGS = (
     "/proc/sys/vm/overcommit_memory",
     "/proc/sys/vm/dirty_ratio",
@@ -68,29 +74,34 @@ def make_parser() -> argparse.ArgumentParser:
 def main(argv: list[str]) -> int:
     """0: everything was seen; 1: something was not; 2: usage or it cannot run here."""
     arguments = make_parser().parse_args(argv)
-    signal.signal(signal.SIGTERM, _interrupt)
     try:
-        return _run(arguments)
+        with ending_signals():
+            return _run(arguments)
     except KeyboardInterrupt:
         print("\nmoetuned demo: ended early; everything was taken back", file=sys.stderr)
         return 130
-    except (ChoiceError, BoxError, ModelFileError, OSError, ValueError) as error:
+    except (Busy, ChoiceError, BoxError, ModelFileError, OSError, ValueError) as error:
         print(f"moetuned demo: {error}", file=sys.stderr)
         return 2
 
 
-def _interrupt(_number: int, _frame: object) -> NoReturn:
-    raise KeyboardInterrupt
-
-
 def _run(arguments: argparse.Namespace) -> int:
-    root = os.geteuid() == 0
-    _refuse_beside_a_daemon()
+    if os.geteuid() != 0:
+        return _run_alone(arguments, None)
+    with leftovers.alone():
+        return _run_alone(arguments, hierarchy())  # before the model is made: say at once when it cannot work
+
+
+def _run_alone(arguments: argparse.Namespace, cgroups: Hierarchy | None) -> int:
+    root = cgroups is not None
+    _refuse_beside_a_daemon(arguments.directory)
     choice = choose(arguments.backend, _free_port(), max(1, min(4, os.cpu_count() or 1)))
-    if root:
-        hierarchy()  # before the model is made: say at once when it cannot work
+    for removed in leftovers.take_back(arguments.directory, cgroups):
+        print(f"moetuned demo: a demo that was killed had left {removed}; removed", flush=True)
+    if root and os.path.exists(os.path.join(DEFAULT_DIRECTORY, "undo.jsonl")):
+        leftovers.give_settings_back()
     before = settings_now(SETTINGS)
-    with contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack, _then_deaf():
         directory = stack.enter_context(_directory(arguments.directory))
         model = _make_model(directory, parse_bytes(arguments.size))
         ahead = under_file(model).read_ahead_path
@@ -127,6 +138,15 @@ def _run(arguments: argparse.Namespace) -> int:
     return 0 if problem is None and not left and code == 0 else 1
 
 
+@contextlib.contextmanager
+def _then_deaf() -> Iterator[None]:
+    """From its end on nothing interrupts what an ExitStack around it takes back."""
+    try:
+        yield
+    finally:
+        deaf()
+
+
 def _scenes(
     show: Show,
     screen: Screen,
@@ -138,13 +158,14 @@ def _scenes(
 ) -> None:
     port = int(choice.command[choice.command.index("--port") + 1])
     screen.scene(f"1/5  cold start of {choice.name}, a model of {format_bytes(sizes.model_bytes)}")
-    show.wait("cold: it loads", 120, lambda: Phase.LOADING in show.phases or Paging.COLD in show.pagings)
+    # A small model on a fast disk has loaded before the daemon looks twice: all that is left to see is that it warms.
+    show.wait("cold: it loads", 120, lambda: Phase.LOADING in show.phases or bool(COLD & show.pagings))
     show.wait("warm: loaded and warmed", 180, lambda: show.view is not None and show.view.warm.state == "done")
     screen.scene("2/5  somebody asks about one topic")
     visitor = show.visitor = Visitor(port)
     stack.callback(visitor.stop)
     visitor.start()
-    show.wait_calm("steady: what it uses is in memory", 120)
+    show.wait_calm("steady: what it uses is in memory", CALM_SECONDS)
     show.hold(5)
     if made is None:
         return
@@ -172,7 +193,7 @@ def _squeeze(show: Show, screen: Screen, made: Box, sizes: plan.Sizes) -> None:
     show.observed.fact("read while squeezed", format_bytes(show.observed.total_read_bytes - read_before))
     made.limit(sizes.limit_bytes)
     show.wait("the thrash ends", 60, lambda: show.event(EventName.THRASH_END, released) is not None)
-    show.wait_calm("steady again", 90)
+    show.wait_calm("steady again", CALM_SECONDS)
     show.hold(3)
 
 
@@ -194,7 +215,7 @@ def _hog(show: Show, screen: Screen, made: Box, sizes: plan.Sizes, stack: contex
     assert near is not None and restarted is not None
     show.observed.fact("near limit to healthy again", f"{restarted.wall_seconds - near.wall_seconds:.1f} s")
     show.hold(max(0.0, hogged + taken / plan.HOG_BYTES_PER_SECOND + 2 - time.time()))
-    show.wait_calm("steady again, beside the hog", 120)
+    show.wait_calm("steady again, beside the hog", CALM_SECONDS)
     view = show.view
     assert view is not None
     if made.oom_kills() != kills:
@@ -206,16 +227,23 @@ def _hog(show: Show, screen: Screen, made: Box, sizes: plan.Sizes, stack: contex
 
 def _start_hog(made: Box, size_bytes: int, stack: contextlib.ExitStack) -> None:
     command = [sys.executable, "-m", "moetuned.demo.hog", str(size_bytes), str(plan.HOG_BYTES_PER_SECOND)]
+    command = tied(command, signal.SIGKILL)
     hog = subprocess.Popen(joining(made.directory, command), stdin=subprocess.DEVNULL, start_new_session=True)
     stack.callback(hog.wait)
     stack.callback(hog.kill)
 
 
-def _refuse_beside_a_daemon() -> None:
-    try:
-        Client(DEFAULT_SOCKET, timeout_seconds=2.0).status()
-    except DaemonError:
-        return
+def _refuse_beside_a_daemon(parent: str) -> None:
+    """The daemon of a demo that was killed ends by itself; it is waited for."""
+    deadline = time.monotonic() + _ENDING_SECONDS
+    while True:
+        try:
+            Client(DEFAULT_SOCKET, timeout_seconds=2.0).status()
+        except DaemonError:
+            return
+        if not (os.path.isdir(parent) and leftovers.directories(parent)) or time.monotonic() > deadline:
+            break
+        time.sleep(0.5)
     raise ValueError(
         "a moetuned runs on this machine and would fight with the demo; stop it first: systemctl stop moetuned"
     )
@@ -223,7 +251,7 @@ def _refuse_beside_a_daemon() -> None:
 
 @contextlib.contextmanager
 def _directory(parent: str) -> Iterator[str]:
-    directory = tempfile.mkdtemp(prefix="moetuned-demo-", dir=parent)
+    directory = tempfile.mkdtemp(prefix=f"{leftovers.PREFIX}{os.getpid()}-", dir=parent)
     try:
         yield directory
     finally:
@@ -234,7 +262,9 @@ def _make_model(directory: str, size_bytes: int) -> str:
     path = os.path.join(directory, "model.gguf")
     print(f"moetuned demo: making a model of {format_bytes(size_bytes)} in {directory} ...", flush=True)
     command = [sys.executable, "-m", "moetuned.simulator", "make-model", path, "--size", str(size_bytes)]
-    done = subprocess.run([*command, "--heads-kv", str(plan.HEADS_KV)], stdin=subprocess.DEVNULL, check=False)
+    command += ["--heads-kv", str(plan.HEADS_KV)]
+    # A session of its own: Ctrl-C is for the demo, which ends it without a traceback of its own.
+    done = subprocess.run(tied(command, signal.SIGKILL), stdin=subprocess.DEVNULL, check=False, start_new_session=True)
     if done.returncode != 0:
         raise ValueError(f"the model could not be made (code {done.returncode})")
     return path

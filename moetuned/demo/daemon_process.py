@@ -9,6 +9,7 @@ import sys
 
 from moetuned.api.client import Client
 from moetuned.api.errors import DaemonError
+from moetuned.demo.tied import tied
 from moetuned.schema.snapshot import Snapshot
 
 STOP_SECONDS = 60.0
@@ -33,7 +34,11 @@ class DaemonProcess:
         with open(self._log, "ab") as log:
             # A session of its own: Ctrl-C is for the demo, which ends the daemon in order.
             self._child = subprocess.Popen(
-                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                tied(self._command, signal.SIGTERM),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
 
     def keep_alive(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import time
@@ -11,6 +12,10 @@ from moetuned.cli.status_view import render
 from moetuned.schema.snapshot import Snapshot
 
 _HOME, _CLEAR_LINE, _CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
+_NO_WRAP, _WRAP = "\x1b[?7l", "\x1b[?7h"  # a line that is too long is cut, and does not push the first one out
+_WIDEST = 100
+_ENDS = "(Ctrl-C ends it and takes everything back)"
+_ENDS_CUT = "(Ctrl-C ends it and takes everything back; a higher terminal shows more)"
 _PLAIN_SECONDS = 15.0
 
 
@@ -18,7 +23,7 @@ class Screen:
     """Draws over itself on a terminal; elsewhere says a line when something changes."""
 
     def __init__(self, *, plain: bool) -> None:
-        self._live = sys.stdout.isatty() and not plain
+        self._live = sys.stdout.isatty() and not plain and os.environ.get("TERM", "dumb") != "dumb"
         self._title = ""
         self._done: list[str] = []
         self._last = ""
@@ -63,13 +68,18 @@ class Screen:
 
     def _draw_live(self, snapshot: Snapshot | None) -> None:
         size = shutil.get_terminal_size()
-        lines = [f"moetuned demo {self._elapsed()}   {self._title}   (Ctrl-C ends it and takes everything back)"]
-        lines += [f"  * {text}" for text in self._done[-8:]]
-        lines.append("-" * min(size.columns, 100))
+        width, room = min(size.columns, _WIDEST), max(1, size.lines - 1)
+        lines = [f"moetuned demo {self._elapsed()}   {self._title}"]
+        lines += [f"  * {text}" for text in self._done[-max(2, min(8, size.lines // 6)) :]]
+        lines.append("-" * width)
         lines += (
-            render(snapshot, min(size.columns, 100), wants_colour(), time.time()).splitlines()
+            render(snapshot, width, wants_colour(), time.time()).splitlines()
             if snapshot is not None
             else ["the daemon does not answer (yet)"]
         )
-        visible = lines[: max(1, size.lines - 1)]
-        print(_HOME + "".join(f"{line}{_CLEAR_LINE}\n" for line in visible) + _CLEAR_BELOW, end="", flush=True)
+        if len(lines) >= room > 1:
+            lines = [*lines[: room - 1], _ENDS_CUT]
+        elif room > 1:
+            lines.append(_ENDS)
+        picture = "".join(f"{_CLEAR_LINE}{line}\n" for line in lines[:room])
+        print(f"{_HOME}{_NO_WRAP}{picture}{_WRAP}{_CLEAR_BELOW}", end="", flush=True)

@@ -51,6 +51,8 @@ class Visitor:
                 self.tokens_per_second = self._ask(number)
                 self.answered += 1
             except (OSError, ValueError, KeyError, TypeError, http.client.HTTPException):
+                if self._stop.is_set():
+                    return  # given up by us, not refused
                 self.refused += 1
                 self._stop.wait(REFUSED_PAUSE_SECONDS)
             number += 1
@@ -61,6 +63,8 @@ class Visitor:
         try:
             connection.connect()
             self._socket = connection.sock
+            if self._stop.is_set():
+                raise ConnectionAbortedError
             body = json.dumps(request_body(number))
             connection.request("POST", "/completion", body, {"Content-Type": "application/json"})
             answer = connection.getresponse()

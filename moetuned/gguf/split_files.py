@@ -8,7 +8,7 @@ Source: `llama_split_path` and `llama_model_loader` of llama.cpp b11434.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -74,8 +74,25 @@ def missing_part(names: Sequence[str], siblings: Iterable[str]) -> str | None:
     return f"part {first}{others} is missing; download it into the same directory"
 
 
+def unfinished_marks(name: str) -> tuple[str, ...]:
+    """File names that downloaders keep beside `name`, or in its place, until it is complete."""
+    return tuple(name + ending for ending in _UNFINISHED)
+
+
 def _same_number(found: SplitName | None, wanted: SplitName | None) -> bool:
     return found is not None and wanted is not None and (found.number, found.count) == (wanted.number, wanted.count)
+
+
+class PartProblem(msgspec.Struct, frozen=True):
+    """Something wrong with part `index` (None: with all of them together).
+
+    `kind`: "name" (not the part its name says), "mixed" (of another model), "extents" (tensors past any possible
+    end), "short" (less than the header promises). `sentence` names the part and the cure.
+    """
+
+    index: int | None
+    kind: str
+    sentence: str
 
 
 def wrong_part(parts: Sequence[Part]) -> str | None:
@@ -84,11 +101,31 @@ def wrong_part(parts: Sequence[Part]) -> str | None:
     Checks that each part is the one its name says, that all are of one model, that together they hold every tensor,
     and that each file is as long as its header promises.
     """
+    found = next(wrong_parts(parts), None)
+    return None if found is None else found.sentence
+
+
+def wrong_parts(parts: Sequence[Part | None]) -> Iterator[PartProblem]:
+    """The first thing wrong with each part, in order, as `wrong_part`; None stands for a part that could not be read."""
+    there = [part for part in parts if part is not None]
+    well = True
     for index, part in enumerate(parts):
-        wrong = _wrong_number(part, index, len(parts)) or _wrong_kind(part, parts[0]) or _wrong_size(part)
-        if wrong is not None:
-            return wrong
-    return _wrong_total(parts)
+        if part is None:
+            continue
+        checks = (
+            ("name", _wrong_number(part, index, len(parts))),
+            ("mixed", _wrong_kind(part, there[0])),
+            ("extents", _wrong_extents(part)),
+            ("short", _wrong_size(part)),
+        )
+        for kind, sentence in checks:
+            if sentence is not None:
+                well = False
+                yield PartProblem(index, kind, sentence)
+                break
+    total = _wrong_total(there) if well and len(there) == len(parts) else None
+    if total is not None:
+        yield PartProblem(None, "mixed", total)
 
 
 def _wrong_number(part: Part, index: int, named_count: int) -> str | None:
@@ -133,20 +170,27 @@ def _wrong_kind(part: Part, first_part: Part) -> str | None:
     return None
 
 
-def _wrong_size(part: Part) -> str | None:
+def _wrong_extents(part: Part) -> str | None:
     header = part.header
-    if part.size_bytes >= header.promised_bytes:
+    if part.size_bytes >= header.promised_bytes or any(tensor.size_bytes is None for tensor in header.tensors):
         return None
     contents = sum(-(-(tensor.size_bytes or 0) // header.alignment) * header.alignment for tensor in header.tensors)
-    if header.promised_bytes > header.data_offset + contents and all(t.size_bytes is not None for t in header.tensors):
-        last = max(header.tensors, key=lambda tensor: tensor.offset)
-        return (
-            f"{part.name}: its tensor {last.name!r} would begin at byte {last.offset}, past what the file can hold; "
-            "the header is damaged, download it again"
-        )
+    if header.promised_bytes <= header.data_offset + contents:
+        return None
+    last = max(header.tensors, key=lambda tensor: tensor.offset)
     return (
-        f"{part.name} has {format_bytes(part.size_bytes)} of the {format_bytes(header.promised_bytes)} its header promises "
-        f"({header.promised_bytes - part.size_bytes} bytes short): it is still downloading or was cut off; "
+        f"{part.name}: its tensor {last.name!r} would begin at byte {last.offset}, past what the file can hold; "
+        "the header is damaged, download it again"
+    )
+
+
+def _wrong_size(part: Part) -> str | None:
+    promised = part.header.promised_bytes
+    if part.size_bytes >= promised:
+        return None
+    return (
+        f"{part.name} has {format_bytes(part.size_bytes)} of the {format_bytes(promised)} its header promises "
+        f"({promised - part.size_bytes} bytes short): it is still downloading or was cut off; "
         "finish or repeat the download"
     )
 

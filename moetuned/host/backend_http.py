@@ -35,12 +35,14 @@ class Probe:
         self._host_header = f"[{self._host}]:{self._port}" if ":" in self._host else f"{self._host}:{self._port}"
         self._connection: socket.socket | None = None
         self._never: dict[str, str] = {}
+        self._slots = self._metrics = ""
 
     def poll(self, *, idle: bool = False) -> dict[str, str]:
         """Body of each path that was asked, or "!reason". Never raises for what the backend does.
 
         `idle`: the backend's process did nothing lately. One that may sleep is then not asked for /slots and /metrics, which count as
-        activity there: it would never fall asleep. Takes at most three times the timeout.
+        activity there: it would never fall asleep. /metrics is asked again only once something was processed. Takes at most three
+        times the timeout.
         """
         answers = {HEALTH: self._get(HEALTH)}
         if answers[HEALTH].startswith("!"):
@@ -49,8 +51,12 @@ class Probe:
             answers[PROPS] = self._get(PROPS)
             if idle or not _is_awake(answers[PROPS]):
                 return answers
-        answers[SLOTS] = self._get(SLOTS)
-        answers[METRICS] = self._get(METRICS)
+        slots = answers[SLOTS] = self._get(SLOTS)
+        if self._metrics and slots == self._slots and _nothing_happened(slots):
+            answers[METRICS] = self._metrics
+        else:
+            answers[METRICS] = self._get(METRICS)
+        self._slots, self._metrics = slots, "" if answers[METRICS].startswith("!") else answers[METRICS]
         return answers
 
     def close(self) -> None:
@@ -150,6 +156,12 @@ def loopback_address(url: str) -> tuple[str, int, str]:
     ):
         raise ValueError(f"{url!r} is no HTTP address on this machine; write e.g. http://127.0.0.1:8080")
     return host, parts.port or 80, parts.path.rstrip("/")
+
+
+def _nothing_happened(slots: str) -> bool:
+    """Whether /slots, which is as it was a moment ago, says that nothing was processed since: each task has another number."""
+    text = slots.replace(" ", "")
+    return '"id_task":' in text and '"is_processing":true' not in text and '"is_processing":false' in text
 
 
 def _is_awake(props: str) -> bool:

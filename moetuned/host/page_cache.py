@@ -79,8 +79,13 @@ def mincore(descriptor: int, offset: int, length: int) -> CachedPages:
     """The same for kernels without cachestat; `offset` is a multiple of the page size. Raises OSError; PermissionError where the answer
     would be a lie.
     """
+    return CachedPages(resident_pages(descriptor, offset, length).count(1))
+
+
+def resident_pages(descriptor: int, offset: int, length: int) -> bytes:
+    """For each page of the range 1 when it is in the page cache, else 0. Arguments and errors as `mincore`."""
     if length <= 0:
-        return CachedPages(0)
+        return b""
     status = os.fstat(descriptor)
     if status.st_uid != os.geteuid() and not os.access(f"/proc/self/fd/{descriptor}", os.W_OK, effective_ids=True):
         raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
@@ -96,7 +101,7 @@ def mincore(descriptor: int, offset: int, length: int) -> CachedPages:
     finally:
         _libc.munmap(address, length)
     # The lowest bit of each byte is the answer; the others are reserved.
-    return CachedPages(pages.translate(_LOWEST_BIT).count(1))
+    return bytes(pages.translate(_LOWEST_BIT))
 
 
 _LOWEST_BIT = bytes(value & 1 for value in range(256))

@@ -37,20 +37,18 @@ class ProgramHelp(msgspec.Struct, frozen=True):
 
 def parse_help(text: str) -> ProgramHelp:
     """Flags of a help text; lines that are no entry are descriptions. Empty when there is none."""
-    flags: dict[str, HelpFlag] = {}
-    spellings: tuple[str, ...] = ()
+    entries: list[tuple[tuple[str, ...], str, list[str]]] = []
     for line in text.splitlines():
         line = line[:_LONGEST_LINE]
         entry = _ENTRY.match(line)
         if entry is not None:
-            spellings = tuple(re.split(r",\s*", entry[1]))
-            value = _value(line[entry.end(1) :])
-            for spelling in spellings:
-                flags.setdefault(spelling, HelpFlag(spellings, value))
-        elif spellings and (choice := _CHOICE.match(line)) is not None:
-            flag = flags[spellings[0]]
-            grown = msgspec.structs.replace(flag, choices=(*flag.choices, choice[1]))
-            flags.update({spelling: grown for spelling in spellings if flags.get(spelling) is flag})
+            entries.append((tuple(re.split(r",\s*", entry[1])), _value(line[entry.end(1) :]), []))
+        elif entries and (choice := _CHOICE.match(line)) is not None:
+            entries[-1][2].append(choice[1])
+    flags: dict[str, HelpFlag] = {}
+    for spellings, value, choices in entries:
+        for spelling in spellings:
+            flags.setdefault(spelling, HelpFlag(spellings, value, tuple(choices)))
     return ProgramHelp(flags)
 
 

@@ -69,7 +69,7 @@ class LaunchPlan(msgspec.Struct, frozen=True):
 
 class MachineFacts(msgspec.Struct, frozen=True):
     """The machine a model would run on. `limit` is RAM or a container's limit, whichever is smaller; `system` what is taken
-    already and cannot be reclaimed. `cpu_features`: flags of /proc/cpuinfo, () when unknown.
+    already and cannot be reclaimed. `cpu_features`: flags of /proc/cpuinfo, () when unknown. `load`: threads that want a core now.
     """
 
     limit: Amount
@@ -78,6 +78,7 @@ class MachineFacts(msgspec.Struct, frozen=True):
     physical_cores: int | None = None
     cores_source: str = ""
     cpu_features: tuple[str, ...] = ()
+    load: float | None = None
     vram: Amount | None = None
 
 

@@ -1,4 +1,4 @@
-"""Events: what began or ended; an alert is an event that a sink subscribes to (DESIGN section 5)."""
+"""Events: what began or ended; an alert is an event that a sink subscribes to."""
 
 from __future__ import annotations
 

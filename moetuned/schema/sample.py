@@ -26,7 +26,7 @@ class RawBackend(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RawSample(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One moment as text, before parsing; a trace line is one of these for one backend (DESIGN section 5).
+    """One moment as text, before parsing; a trace line is one of these for one backend.
 
     `t` is CLOCK_MONOTONIC seconds, `wall` Unix seconds, `files` maps an absolute path to its raw text or None
     (could not be read), `backends` maps a backend's name to the rest.

@@ -1,4 +1,4 @@
-"""Verdicts: three independent axes a backend, each with printable reasons (DESIGN section 5)."""
+"""Verdicts: three independent axes a backend, each with printable reasons."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Phase(StrEnum):
 
 
 class Paging(StrEnum):
-    """How it gets its bytes (meanings: DESIGN section 4)."""
+    """How it gets its bytes."""
 
     UNKNOWN = "unknown"
     COLD = "cold"

@@ -54,5 +54,5 @@ def test_header_reader(tmp_path: Path, figure: Figure) -> None:
     figure("gguf.GGUFReader, memory beyond imports", their_more, "MiB")
     figure("gguf.GGUFReader, peak of the process", their_whole, "MiB")
     figure("header reader is faster by", their_seconds / seconds, "times")
-    assert seconds < their_seconds
-    assert whole < their_whole
+    assert seconds * 50 < their_seconds
+    assert whole * 10 < their_whole

@@ -12,6 +12,7 @@ import psutil
 import pytest
 from measuring import Figure, make_model, stand_in
 
+from moetuned.daemon.discovery import Finder
 from moetuned.host.backend_http import Probe
 from moetuned.host.cgroup import memory_cgroup
 from moetuned.host.clock import RealClock
@@ -52,6 +53,14 @@ def test_sampler(figure: Figure) -> None:
     figure("sampler, CPU to parse them", parse, "us")
     figure("psutil, CPU for a part of the same", cpu_microseconds(with_psutil, 200), "us")
     assert read > 0
+
+
+def test_discovery(figure: Figure) -> None:
+    """The daemon looks every five seconds."""
+    processes = sum(name.isdigit() for name in os.listdir("/proc"))
+    cost = cpu_microseconds(Finder().find, 60)
+    figure("looking for running backends, CPU", cost, "us")
+    figure("looking for running backends, CPU a process", cost / processes, "us")
 
 
 def test_probe(on_disk: Path, figure: Figure) -> None:

@@ -274,11 +274,11 @@ def test_observing_it_is_not_restarted(tmp_path: Path, small_model: Path, cgroup
 
 @pytest.mark.kernel
 def test_warmed_from_inside_its_cgroup(tmp_path: Path, small_model: Path, cgroup: str) -> None:
-    # Page cache belongs to the cgroup that reads it first: here to the backend's.
-    with small_model.open("rb") as file:
-        os.fsync(file.fileno())
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    with in_process(tmp_path, config(backend("glm", small_model, free_port(), cgroup=cgroup))) as daemon:
+    # Page cache belongs to the cgroup that touches it first: to the backend's own, so that its limit can push it out.
+    model = tmp_path / "model.gguf"
+    copy = 'echo 0 > "$1"/cgroup.procs && cp "$2" "$3" && sync "$3"'
+    subprocess.run(["/bin/sh", "-c", copy, "sh", cgroup, str(small_model), str(model)], check=True)
+    with in_process(tmp_path, config(backend("glm", model, free_port(), cgroup=cgroup))) as daemon:
         daemon.until(daemon.phase_is("glm", "idle"), "ready")
         daemon.until(lambda _: daemon.view("glm").cgroup == cgroup, "its cgroup is known")
         set_limit(cgroup, anonymous_bytes(cgroup) + 24 * MIB)

@@ -8,6 +8,8 @@ from daemon_fakes import FakeClock, HeldWorkers
 from moetuned.daemon.probing import Probing
 from moetuned.daemon.watched import Watched
 from moetuned.host.processes import ProcessIdentity
+from moetuned.schema.signals import Signals
+from moetuned.schema.verdict import Phase, Verdict
 
 ANSWERS = {"/health": '{"status":"ok"}'}
 
@@ -103,3 +105,29 @@ def test_an_error_of_ours_is_logged(
     workers.finish("asking", MemoryError())
     assert watched.http == {}
     assert "glm" in caplog.text
+
+
+class Asked:
+    """A probe that remembers how it was asked."""
+
+    def __init__(self) -> None:
+        self.idle: list[bool] = []
+
+    def poll(self, *, idle: bool) -> dict[str, str]:
+        self.idle.append(idle)
+        return {}
+
+
+@pytest.mark.parametrize(
+    ("phase", "cpu", "expected"),
+    [(Phase.IDLE, 0.0, True), (Phase.IDLE, 0.5, False), (Phase.IDLE, None, False), (Phase.DECODE, 0.0, False)],
+)
+def test_idle_is_who_uses_no_cpu(
+    probing: Probing, workers: HeldWorkers, watched: Watched, phase: Phase, cpu: float | None, expected: bool
+) -> None:
+    watched.probe = asked = Asked()  # type: ignore[assignment]
+    watched.verdict = Verdict("glm", 0.0, phase=phase)
+    watched.signals = Signals("glm", 0.0, 1.0, {"cpu_ratio": cpu})
+    probing.ask(watched)
+    workers.finish("asking", really=True)
+    assert asked.idle == [expected]

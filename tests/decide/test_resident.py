@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 from signal_cases import facts_of, sample_of
 
-from moetuned.decide.resident import resident_share
+from moetuned.decide.counters import resident_bytes
+from moetuned.decide.resident import MAX_AGE_SECONDS, resident_share, scanned_share
 from moetuned.decide.window import window_of
 
 
@@ -28,3 +29,13 @@ def test_the_machines_cache_bounds_nothing_and_an_unknown_size_has_no_share() ->
         window = window_of([sample], "one", facts_of({"model_bytes": size}))
         assert window is not None
         assert resident_share(window) == share
+
+
+@pytest.mark.parametrize(("size", "share"), [(300, 0.5), (100, 1.0), (0, None), (None, None)])
+def test_a_scan_gives_a_share_while_it_is_young(size: int | None, share: float | None) -> None:
+    scan = sample_of({"t": 0, "residency": {"resident_bytes": 150}})
+    for ticks, wanted in ((0, share), (10, share), (11, None)):
+        window = window_of([scan, *(sample_of({"t": 3.0 * tick}) for tick in range(1, ticks + 1))], "one", facts_of({}))
+        assert window is not None
+        assert len(window.moments) == ticks + 1
+        assert scanned_share(window, size, resident_bytes) == wanted, f"{3 * ticks} s of {MAX_AGE_SECONDS:g} s"

@@ -4,7 +4,17 @@ import pytest
 from signal_cases import facts_of, sample_of
 
 from moetuned.decide.counters import process_read_bytes
-from moetuned.decide.window import Window, increase, last_seconds, latest, rate, tick_rate, trend, window_of
+from moetuned.decide.window import (
+    Window,
+    increase,
+    last_seconds,
+    latest,
+    rate,
+    stall_ratio,
+    tick_rate,
+    trend,
+    window_of,
+)
 
 
 def window(*reads: tuple[float, int | None]) -> Window:
@@ -71,3 +81,10 @@ def test_latest_is_the_newest_that_is_young_enough() -> None:
     made = window((0, 7), (3, None), (6, None))
     assert latest(made, 10.0, process_read_bytes) == 7
     assert latest(made, 5.0, process_read_bytes) is None
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "share"), [(0, 0, 0.0), (0, 500_000, 0.25), (0, 2_500_000, 1.0), (9, 3, None), (None, 3, None)]
+)
+def test_a_stalled_share_of_two_seconds(first: int | None, second: int, share: float | None) -> None:
+    assert stall_ratio(window((0, first), (2, second)), process_read_bytes) == share

@@ -9,6 +9,7 @@ import gguf
 import numpy as np
 import pytest
 from fakes.gguf_bytes import F32, Q4_0, TensorSpec, Typed, gguf_bytes, moe_metadata, moe_tensors, text
+from fakes.gguf_oracle import assert_equal_to_oracle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -64,23 +65,6 @@ def write_with_gguf(path: Path, architecture: str, order: gguf.GGUFEndian) -> No
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-
-
-def assert_equal_to_oracle(header: Header, path: Path) -> None:
-    reader = gguf.GGUFReader(path)
-    assert header.data_offset == reader.data_offset
-    assert header.alignment == reader.alignment
-    theirs = {key: field for key, field in reader.fields.items() if not key.startswith("GGUF.")}
-    assert header.metadata.keys() | header.skipped.keys() == theirs.keys()
-    for key, value in header.metadata.items():
-        expected = theirs[key].contents()
-        assert value == (tuple(expected) if isinstance(expected, list) else expected), key
-    for key, array in header.skipped.items():
-        assert array.count == len(theirs[key].data), key
-    assert [(t.name, t.type_code, t.shape, t.offset, t.size_bytes) for t in header.tensors] == [
-        (t.name, int(t.tensor_type), tuple(int(n) for n in t.shape), int(t.data_offset), int(t.n_bytes))
-        for t in reader.tensors
-    ]
 
 
 @pytest.mark.parametrize("order", list(gguf.GGUFEndian))

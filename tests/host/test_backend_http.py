@@ -229,6 +229,29 @@ def test_a_path_before_all_paths(serve: Serve) -> None:
     probe.close()
 
 
+def test_metrics_are_asked_again_once_something_was_processed(serve: Serve) -> None:
+    slots = ['[{"id": 0, "id_task": 7, "is_processing": false}]']
+
+    def answer(path: str, connection: socket.socket) -> bool:
+        return bodies(health="{}", slots=slots[0], metrics="n 1")(path, connection)
+
+    server = serve(answer)
+    probe = Probe(server.url, may_sleep=False)
+
+    def asks_metrics() -> bool:
+        server.asked.clear()
+        assert probe.poll()["/metrics"].startswith("n ")
+        return "/metrics" in server.asked
+
+    assert [asks_metrics(), asks_metrics()] == [True, False]
+    slots[0] = '[{"id": 0, "id_task": 8, "is_processing": false}]'
+    assert [asks_metrics(), asks_metrics()] == [True, False]
+    for text in ('[{"id": 0, "id_task": 9, "is_processing": true}]', '[{"id": 0, "is_processing": false}]', "[]", "x"):
+        slots[0] = text
+        assert [asks_metrics(), asks_metrics()] == [True, True], text
+    probe.close()
+
+
 def test_nobody_listens() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]

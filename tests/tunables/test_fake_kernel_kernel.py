@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import errno
-import fcntl
-import os
 from collections.abc import Iterator
 
 import pytest
 from fakes.fake_kernel import FakeKernel, usual_kernel
+from fakes.own_settings import own_settings
 
-from moetuned import tunables
 from moetuned.host.fs import HostFS, RealFS
-from moetuned.host.tunable_files import read_tunable, write_tunable
 
 pytestmark = pytest.mark.kernel
 
@@ -53,22 +50,8 @@ STORIES = [
 
 @pytest.fixture
 def real() -> Iterator[RealFS]:
-    if os.geteuid() != 0:
-        pytest.skip("needs root: it writes kernel settings")
-    fs = RealFS()
-    with open(VM + "vfs_cache_pressure") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # two runs of the tests take turns
-        specs = [tunables.load(name).spec for name in tunables.module_names()]
-        places = [spec.place for spec in specs if not spec.per_device]
-        cells = [(place, read_tunable(fs, place)) for place in places]
-        if any(reading.cell is None or reading.read_only for _, reading in cells):
-            pytest.skip("kernel settings are read-only here (a container)")
-        try:
-            yield fs
-        finally:
-            for place, reading in cells:
-                if reading.cell is not None and read_tunable(fs, place).cell != reading.cell:
-                    write_tunable(fs, place, reading.cell)
+    with own_settings() as fs:
+        yield fs
 
 
 def answers(fs: HostFS, story: list[tuple[str, str]]) -> list[object]:

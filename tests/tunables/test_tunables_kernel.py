@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import signal
@@ -12,10 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fakes.own_settings import own_settings
 
-from moetuned import tunables
 from moetuned.host.fs import RealFS
-from moetuned.host.tunable_files import read_tunable, write_tunable
 from moetuned.state.undo_journal import open_journal, read_boot_id
 
 pytestmark = pytest.mark.kernel
@@ -67,25 +65,8 @@ def all_settings() -> dict[str, str]:
 @pytest.fixture
 def machine() -> Iterator[dict[str, str]]:
     """What every setting is before; put back after the test, also when it fails."""
-    if os.geteuid() != 0:
-        pytest.skip("needs root: it writes kernel settings")
-    fs = RealFS()
-    with open(VM / "vfs_cache_pressure") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # two runs of the tests take turns
-        readings = [
-            (spec.place, read_tunable(fs, spec.place))
-            for spec in (tunables.load(name).spec for name in tunables.module_names())
-            if not spec.per_device
-        ]
-        places = [(place, reading.cell) for place, reading in readings if reading.cell is not None]
-        if any(reading.read_only for _, reading in readings) or not places:
-            pytest.skip("kernel settings are read-only here (a container)")
-        try:
-            yield all_settings()
-        finally:
-            for place, cell in places:
-                if read_tunable(fs, place).cell != cell:
-                    write_tunable(fs, place, cell)
+    with own_settings():
+        yield all_settings()
 
 
 @pytest.fixture

@@ -5,20 +5,16 @@ It is below 1 for ever when the experts do not fit. Source: cachestat(2) by the 
 
 from __future__ import annotations
 
-from moetuned.decide.window import Moment, Window, latest
+from moetuned.decide.resident import scanned_share
+from moetuned.decide.window import Moment, Window
 
 UNIT = "ratio"
-
-MAX_AGE_SECONDS = 30.0
 
 
 def compute(window: Window) -> float | None:
     """0 to 1; None without a scan by layout or without any such bytes."""
     layout = window.facts.layout
-    if layout is None or not layout.expert_bytes:
-        return None
-    resident = latest(window, MAX_AGE_SECONDS, _resident)
-    return None if resident is None else min(1.0, resident / layout.expert_bytes)
+    return None if layout is None else scanned_share(window, layout.expert_bytes, _resident)
 
 
 def _resident(moment: Moment) -> int | None:

@@ -5,20 +5,16 @@ The kernel keeps it at 1 even in a small cache; below it, every token re-reads. 
 
 from __future__ import annotations
 
-from moetuned.decide.window import Moment, Window, latest
+from moetuned.decide.resident import scanned_share
+from moetuned.decide.window import Moment, Window
 
 UNIT = "ratio"
-
-MAX_AGE_SECONDS = 30.0
 
 
 def compute(window: Window) -> float | None:
     """0 to 1; None without a scan by layout or without any such bytes."""
     layout = window.facts.layout
-    if layout is None or not layout.other_bytes:
-        return None
-    resident = latest(window, MAX_AGE_SECONDS, _resident)
-    return None if resident is None else min(1.0, resident / layout.other_bytes)
+    return None if layout is None else scanned_share(window, layout.other_bytes, _resident)
 
 
 def _resident(moment: Moment) -> int | None:

@@ -6,15 +6,14 @@ it is never the only reason. Unknown without a v2 cgroup of its own. Source: mem
 
 from __future__ import annotations
 
-from moetuned.decide.window import Moment, Window, tick_rate
+from moetuned.decide.window import Moment, Window, stall_ratio
 
 UNIT = "ratio"
 
 
 def compute(window: Window) -> float | None:
     """0 to 1; None when unknown."""
-    stalled = tick_rate(window, _total)
-    return None if stalled is None else min(1.0, stalled / 1e6)
+    return stall_ratio(window, _total)
 
 
 def _total(moment: Moment) -> int | None:

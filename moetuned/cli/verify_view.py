@@ -1,0 +1,107 @@
+"""What `moetunectl verify` prints: the report for people, and the line of progress on a terminal."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TextIO
+
+from moetuned.cli.verify_report import Report
+from moetuned.schema.units import format_bytes, format_duration, format_rate
+
+_RATE_SECONDS = 10.0
+_BAR_WIDTH = 24
+_SHORT_SECONDS = 1.0
+_LABEL = "  {:<9} "
+
+
+def printable(text: str) -> str:
+    """`text` with everything that is not printable escaped: names and header values come from outside."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text)
+
+
+def report_text(report: Report, show_sums: bool) -> str:
+    """The report for people, ending in a newline. `show_sums`: also each SHA-256, as sha256sum prints it."""
+    name = os.path.basename(report.model)
+    count = len(report.parts)
+    what = (
+        f"{name}: {f'{count} parts, ' if count > 1 else ''}{format_bytes(report.size_bytes)}, {report.tensors} tensors"
+    )
+    problems = [problem for part in report.parts for problem in part.problems] + list(report.problems)
+    structure = [one for one in problems if one.kind not in ("content", "size", "unlisted", "holes")]
+    lines = [what]
+    if not structure:
+        lines.append(_LABEL.format("headers") + "as they should be, every tensor lies inside its file")
+    lines.append(_LABEL.format("content") + _content(report))
+    lines += [_LABEL.format("wrong") + problem.sentence for problem in problems]
+    lines += [_LABEL.format("note") + note for note in report.notes]
+    if show_sums:
+        lines += [f"{part.sha256}  {os.path.basename(part.path)}" for part in report.parts if part.sha256]
+    if problems:
+        lines.append("One thing is wrong." if len(problems) == 1 else f"{len(problems)} things are wrong.")
+    else:
+        lines.append("Nothing is wrong." if report.content_compared else "Nothing wrong was found.")
+    return "".join(f"{printable(line)}\n" for line in lines)
+
+
+def _content(report: Report) -> str:
+    compared = [part for part in report.parts if part.content in ("equal", "different")]
+    if not compared:
+        if any(part.content == "not_compared" for part in report.parts):
+            return "was not compared: nothing beside the model says what its SHA-256 should be (--sha256 FILE)"
+        return "was not read: it is already known that something is wrong"
+    equal = sum(part.content == "equal" for part in compared)
+    sources = sorted({part.expected_from for part in compared if part.expected_from is not None})
+    named = sources[0] if len(sources) == 1 else f"{sources[0]} and {len(sources) - 1} more"
+    of = f"{equal} of {len(report.parts)} parts equal" if len(report.parts) > 1 else ("equal" if equal else "different")
+    return f"{of}, SHA-256 from {named}{_speed(report)}"
+
+
+def _speed(report: Report) -> str:
+    if report.seconds < _SHORT_SECONDS:
+        return ""
+    rate = format_rate(report.read_bytes / report.seconds)
+    return f" ({format_bytes(report.read_bytes)} read in {format_duration(report.seconds)}, {rate})"
+
+
+class ProgressLine:
+    """One line that is drawn over and over: bar, share, rate over the last ten seconds, time left, file."""
+
+    def __init__(self, stream: TextIO, total_bytes: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream = stream
+        self._total = total_bytes
+        self._clock = clock
+        self._seen: deque[tuple[float, int]] = deque()
+        self._drawn = 0
+
+    def draw(self, done_bytes: int, name: str, columns: int) -> None:
+        """Draw it, at most `columns` wide."""
+        line = self.line(done_bytes, name)[: max(1, columns - 1)]
+        self._stream.write("\r" + line.ljust(self._drawn))
+        self._stream.flush()
+        self._drawn = len(line)
+
+    def line(self, done_bytes: int, name: str) -> str:
+        """The text at this moment."""
+        now = self._clock()
+        self._seen.append((now, done_bytes))
+        while len(self._seen) > 2 and now - self._seen[0][0] > _RATE_SECONDS:
+            self._seen.popleft()
+        (first, before), share = self._seen[0], done_bytes / self._total if self._total else 1.0
+        rate = (done_bytes - before) / (now - first) if now > first else None
+        left = (self._total - done_bytes) / rate if rate else None
+        filled = int(share * _BAR_WIDTH)
+        return (
+            f"{'█' * filled}{'░' * (_BAR_WIDTH - filled)} {int(share * 100):3d} %  "
+            f"{format_bytes(done_bytes)} of {format_bytes(self._total)}  {format_rate(rate)}  "
+            f"{format_duration(left)} left  {printable(name)}"
+        )
+
+    def clear(self) -> None:
+        """Take the line away."""
+        if self._drawn:
+            self._stream.write("\r" + " " * self._drawn + "\r")
+            self._stream.flush()
+            self._drawn = 0
