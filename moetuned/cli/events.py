@@ -14,7 +14,13 @@ import click
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line, for programs.")
 @click.option("--since", metavar="ID", default=None, help="Only events after the one with this id.")
-@click.option("--socket", "path", metavar="PATH", default=None, help="The daemon's socket. [/run/moetuned/api.sock]")
+@click.option(
+    "--socket",
+    "path",
+    metavar="PATH",
+    default=None,
+    help="The daemon's socket. [/run/moetuned/api.sock, or that of your own daemon]",
+)
 def command(*, as_json: bool, since: str | None, path: str | None) -> None:
     """List the events that the daemon keeps."""
     import msgspec

@@ -26,7 +26,13 @@ _CLEAR = "\x1b[H\x1b[J"
 )
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, for programs.")
 @click.option("--watch", is_flag=True, help="Look again every second until Ctrl-C.")
-@click.option("--socket", "path", metavar="PATH", default=None, help="The daemon's socket. [/run/moetuned/api.sock]")
+@click.option(
+    "--socket",
+    "path",
+    metavar="PATH",
+    default=None,
+    help="The daemon's socket. [/run/moetuned/api.sock, or that of your own daemon]",
+)
 def command(*, as_json: bool, watch: bool, path: str | None) -> None:
     """Say in words what every backend does, why, and what is tuned."""
     from moetuned.api.client import Client

@@ -185,6 +185,7 @@ def _residency(page: _Page, backend: BackendView) -> None:
 def _share(page: _Page, name: str, resident: int, whole: int | None) -> str:
     if not whole:
         return f"{format_bytes(resident)}{name}"
+    resident = min(resident, whole)  # whole pages are counted, so the sum may pass the size
     tail = f" {format_ratio(resident / whole):>5}{name}, {format_bytes(resident)} of {format_bytes(whole)}"
     return page.bar(((_FULL, resident),), whole, 46) + tail
 
@@ -193,13 +194,14 @@ def _reads(backend: BackendView) -> str:
     signals = backend.signals
     rate = signals.get("process_read_bytes_per_second")
     if rate is None:
-        return "unknown: what the process reads cannot be seen (yet)"
+        return "unknown: what the process reads cannot be seen (not yet, or not without root)"
     parts = [f"{format_rate(rate)} from disk"]
-    if (refault := signals.get("refault_bytes_per_second")) is not None:
-        parts[0] += f", {format_rate(refault)} of it had been in memory before" if refault >= _SMALL_RATE else ""
-    if (token := signals.get("bytes_per_token")) is not None:
+    if (refault := signals.get("refault_bytes_per_second")) is not None and refault >= _SMALL_RATE and rate:
+        # The two are counted at different moments: pages of a read that is under way have been counted already.
+        parts[0] += f", {format_ratio(min(1.0, refault / rate))} of it had been in memory before"
+    if token := signals.get("bytes_per_token"):
         parts.append(f"{format_bytes(token)} a token")
-    if (amplification := signals.get("read_amplification")) is not None:
+    if (amplification := signals.get("read_amplification")) is not None and token:
         parts.append(f"{amplification:.1f} times what the missing experts need")
     return "; ".join(parts)
 
@@ -207,7 +209,8 @@ def _reads(backend: BackendView) -> str:
 def _speed(backend: BackendView) -> str:
     if (speed := backend.signals.get("tokens_per_second")) is not None:
         return f"{speed:.1f} tokens/s"
-    if (prompt := backend.signals.get("prompt_tokens_per_second")) is not None and prompt > 0:
+    prompt = backend.signals.get("prompt_tokens_per_second")
+    if prompt and backend.verdict.phase == Phase.PREFILL:
         return f"reads the prompt at {prompt:.0f} tokens/s"
     if backend.verdict.phase in (Phase.IDLE, Phase.LOADING, Phase.ABSENT):
         return "no request is being answered"

@@ -61,4 +61,5 @@ class Announcer:
             if error is not None:
                 log.error("alerts[%d] could not be given %s: %s", number, event.name, error)
 
-        self._workers.submit(Lane.ALERT, f"alert {event.id} {number}", lambda: alerts.find("exec")(event, sink), done)
+        kind = str(type(sink).__struct_config__.tag)
+        self._workers.submit(Lane.ALERT, f"alert {event.id} {number}", lambda: alerts.find(kind)(event, sink), done)

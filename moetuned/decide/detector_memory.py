@@ -154,12 +154,12 @@ def _begun(before: MemoryState, after: MemoryState, reasons: tuple[Reason, ...])
     low = (MemoryState.NEAR_LIMIT, MemoryState.CRITICAL)
     if after in low and before not in low:
         message = (
-            f"Memory nears its limit: {reasons[0].text}; free memory or restart the backend with a shorter context "
-            "or a smaller prompt cache, or the kernel will end a process."
+            f"memory nears its limit: {reasons[0].text}; free memory or restart the backend with a shorter context "
+            "or a smaller prompt cache, or the kernel will end a process"
         )
         return ((EventName.MEMORY_NEAR_LIMIT, message),)
     if before in low and after is MemoryState.OK:
-        return ((EventName.MEMORY_RECOVERED, f"Memory is enough again: {reasons[0].text}."),)
+        return ((EventName.MEMORY_RECOVERED, f"memory is enough again: {reasons[0].text}"),)
     return ()
 
 

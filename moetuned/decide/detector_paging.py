@@ -74,7 +74,11 @@ def _restart(axis: PagingAxis, signals: Signals, phase: Phase) -> PagingStep:
     elif phase is not Phase.ABSENT:
         text = "a new process"
     since = axis.since if paging is axis.paging and axis.since is not None else signals.at_seconds
-    begun = ((EventName.THRASH_END, "It no longer runs as it did."),) if axis.paging is Paging.THRASHING else ()
+    begun = (
+        ((EventName.THRASH_END, "it thrashes no more: the process ended or was replaced"),)
+        if axis.paging is Paging.THRASHING
+        else ()
+    )
     # Another process has its own warm best, but the same model on the same machine is as fast again: the best is kept.
     stepped = PagingAxis(paging=paging, since=since, best=axis.best)
     return PagingStep(stepped, (_reason("phase", None, None, None, text),), begun)
@@ -116,11 +120,13 @@ def _idle(
             f"{format_ratio(lost)} of the model left the page cache while it was idle "
             f"(limit {format_ratio(settings.evicted_ratio)})"
         )
-        message = (
-            f"{text[0].upper()}{text[1:]}: the next request reads it again; warm it, or see what else used memory."
-        )
+        message = f"{text}: the next request reads it again; warm it, or see what else used memory"
         reason = _reason("resident_ratio", lost, settings.evicted_ratio, axis.evicted_seconds, text)
-        ended = ((EventName.THRASH_END, "Requests stopped."),) if axis.paging is Paging.THRASHING else ()
+        ended = (
+            ((EventName.THRASH_END, "it thrashes no more: requests stopped"),)
+            if axis.paging is Paging.THRASHING
+            else ()
+        )
         begun = (*ended, (EventName.CACHE_EVICTED, message))
         return PagingStep(_become(axis, Paging.COLD, signals, evicted=True), (reason,), begun)
     return _idle_rest(axis, signals, settings)
@@ -131,7 +137,7 @@ def _idle_rest(axis: PagingAxis, signals: Signals, settings: DetectorSettings) -
         if axis.idle_seconds < settings.idle_release_seconds:
             text = f"idle for {format_duration(axis.idle_seconds)} (a thrash is over after {settings.idle_release_seconds:.0f} s)"
             return PagingStep(axis, (_reason("busy_slots", 0.0, None, axis.idle_seconds, text),))
-        message = "Requests stopped, so nothing thrashes now; it may begin again with the next one."
+        message = "requests stopped, so nothing thrashes now; it may begin again with the next one"
         reason = _reason("busy_slots", 0.0, None, axis.idle_seconds, "idle; it was thrashing before")
         return PagingStep(_become(axis, Paging.UNKNOWN, signals), (reason,), ((EventName.THRASH_END, message),))
     ratio = signals.get("resident_ratio")
@@ -236,18 +242,18 @@ def _cause(axis: PagingAxis, evidence: Evidence, settings: DetectorSettings) -> 
 
 def _thrash(axis: PagingAxis, signals: Signals, cause: Cost) -> PagingStep:
     reasons = _thrash_reasons(axis, signals, (cause,))
-    message = f"It thrashes: {cause.text}; {reasons[-1].text}; {_ADVICE.get(cause.signal, _ADVICE_OTHER)}"
+    message = f"it thrashes: {cause.text}; {reasons[-1].text}; {_ADVICE.get(cause.signal, _ADVICE_OTHER)}"
     stepped = _become(axis, Paging.THRASHING, signals, calm_seconds=0.0)
     return PagingStep(stepped, reasons, ((EventName.THRASH_BEGIN, message),))
 
 
 _ADVICE = {
-    "cache_lost_ratio": "give back the memory that something else took, or raise the limit.",
-    "bytes_per_token": "lower the read-ahead of its disk, or give it more memory.",
-    "read_amplification": "lower the read-ahead of its disk, or give it more memory.",
-    "bytes_per_major_fault": "lower the read-ahead of its disk, or give it more memory.",
+    "cache_lost_ratio": "give back the memory that something else took, or raise the limit",
+    "bytes_per_token": "lower the read-ahead of its disk, or give it more memory",
+    "read_amplification": "lower the read-ahead of its disk, or give it more memory",
+    "bytes_per_major_fault": "lower the read-ahead of its disk, or give it more memory",
 }
-_ADVICE_OTHER = "give it more memory, or use a smaller model or context."
+_ADVICE_OTHER = "give it more memory, or use a smaller model or context"
 
 
 def _thrash_reasons(axis: PagingAxis, signals: Signals, costs: tuple[Cost, ...]) -> tuple[Reason, ...]:
@@ -258,7 +264,9 @@ def _thrash_reasons(axis: PagingAxis, signals: Signals, costs: tuple[Cost, ...])
 
 def _refault_reason(axis: PagingAxis, signals: Signals) -> Reason:
     refaults, read = signals.get("refault_bytes_per_second"), signals.get("process_read_bytes_per_second")
-    text = f"refaults {format_rate(refaults)} of {format_rate(read)} read for {format_duration(axis.churn_seconds)}"
+    # Pages of reads that are under way are counted as refaults before they are counted as read.
+    again = refaults if refaults is None or read is None else min(refaults, read)
+    text = f"refaults {format_rate(again)} of {format_rate(read)} read for {format_duration(axis.churn_seconds)}"
     return _reason("refault_ratio", signals.get("refault_ratio"), None, axis.churn_seconds, text)
 
 
@@ -270,7 +278,7 @@ def _while_thrashing(axis: PagingAxis, signals: Signals, evidence: Evidence, set
     paging = {Doing.QUIET: Paging.STEADY, Doing.FILLING: Paging.WARMING}.get(evidence.doing, Paging.STREAMING)
     reason = _calm_reason(axis, signals, evidence, paging)
     lasted = format_duration(signals.at_seconds - (axis.since or signals.at_seconds))
-    message = f"The thrash is over after {lasted}: {reason.text}."
+    message = f"the thrash is over after {lasted}: {reason.text}"
     stepped = _become(axis, paging, signals, strong_seconds=0.0, weak_seconds=0.0, blind_seconds=0.0)
     return PagingStep(stepped, (reason,), ((EventName.THRASH_END, message),))
 

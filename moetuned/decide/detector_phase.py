@@ -46,7 +46,7 @@ def step_phase(state: PhaseState, sample: BackendSample, at_seconds: float) -> P
         begun.append((EventName.BACKEND_DOWN, _down_message(state, killed=killed)))
     elif phase in _READY and down:
         down = False
-        begun.append((EventName.BACKEND_RECOVERED, f"{sample.name} answers again."))
+        begun.append((EventName.BACKEND_RECOVERED, f"{sample.name} answers again"))
     next_state = PhaseState(
         phase=phase,
         since=state.since if phase is state.phase and state.since is not None else at_seconds,
@@ -64,10 +64,10 @@ def _down_message(state: PhaseState, *, killed: bool) -> str:
     when = "while it was loading " if state.phase is Phase.LOADING else ""
     if killed:
         return (
-            f"Its process (pid {pid}) ended {when}and the kernel's OOM killer acted in its memory cgroup: "
-            "give it more memory or a shorter context."
+            f"its process (pid {pid}) ended {when}and the kernel's OOM killer acted in its memory cgroup: "
+            "give it more memory or a shorter context"
         )
-    return f"Its process (pid {pid}) ended {when}unexpectedly: look at its log."
+    return f"its process (pid {pid}) ended {when}unexpectedly: look at its log"
 
 
 def _phase(state: PhaseState, sample: BackendSample) -> tuple[Phase, str]:

@@ -157,6 +157,8 @@ def step(
     if state.restarting or not facts.ready:
         return Relief(state)
     plan = plan_restart(verdict.backend, facts, memory, settings.target_headroom_bytes)
+    if _can_wait(memory, settings):
+        return Relief(state, would_do=() if plan is None else (f"{plan.reason}, if memory goes on growing",))
     if plan is None:
         if not facts.supervised or facts.context_length is None:
             return Relief(state)
@@ -167,12 +169,6 @@ def step(
         )
     if not settings.act:
         return Relief(state, would_do=(f"{plan.reason} (relief.mode is observe)",))
-    if (
-        memory.headroom_bytes is not None
-        and memory.headroom_bytes >= settings.near_headroom_bytes > 0
-        and (memory.seconds_to_limit is None or memory.seconds_to_limit > ACT_SECONDS)
-    ):
-        return Relief(state, would_do=(f"{plan.reason}, if memory goes on growing",))
     recent = tuple(at for at in state.restarted_at if now - at < settings.at_most_seconds)
     if recent and now - recent[-1] < settings.cool_down_seconds:
         left = settings.cool_down_seconds - (now - recent[-1])
@@ -182,6 +178,15 @@ def step(
             state, f"{len(recent)} restarts within {format_duration(settings.at_most_seconds)} are the most allowed"
         )
     return Relief(ReliefState(restarted_at=(*recent, now), restarting=True), restart=plan)
+
+
+def _can_wait(memory: MemoryView, settings: ReliefSettings) -> bool:
+    """Whether memory only grows, and its limit is not near yet: growth may stop by itself."""
+    if memory.headroom_bytes is None or memory.headroom_bytes < settings.near_headroom_bytes:
+        return False
+    return settings.near_headroom_bytes > 0 and (
+        memory.seconds_to_limit is None or memory.seconds_to_limit > ACT_SECONDS
+    )
 
 
 def _exhausted(state: ReliefState, why: str) -> Relief:

@@ -96,8 +96,9 @@ def _run_alone(arguments: argparse.Namespace, cgroups: Hierarchy | None) -> int:
     root = cgroups is not None
     _refuse_beside_a_daemon(arguments.directory)
     choice = choose(arguments.backend, _free_port(), max(1, min(4, os.cpu_count() or 1)))
-    for removed in leftovers.take_back(arguments.directory, cgroups):
-        print(f"moetuned demo: a demo that was killed had left {removed}; removed", flush=True)
+    removed = leftovers.take_back(arguments.directory, cgroups)
+    for path in removed:
+        print(f"moetuned demo: a demo that was killed had left {path}; removed", flush=True)
     if root and os.path.exists(os.path.join(DEFAULT_DIRECTORY, "undo.jsonl")):
         leftovers.give_settings_back()
     before = settings_now(SETTINGS)
@@ -111,7 +112,7 @@ def _run_alone(arguments: argparse.Namespace, cgroups: Hierarchy | None) -> int:
         made = stack.enter_context(box(sizes.limit_bytes)) if root else None
         state, runtime = (DEFAULT_DIRECTORY, os.path.dirname(DEFAULT_SOCKET)) if root else (directory, directory)
         for kept in (state, runtime):
-            if not os.path.exists(kept):
+            if removed or not os.path.exists(kept):
                 stack.callback(_remove_if_empty, kept)
         hooks, hook_log = _hooks(directory)
         config = _config(directory, model, choice, made, hooks)
@@ -357,7 +358,10 @@ def _summary(show: Show, boxed: bool, problem: str | None) -> None:
         print(f"  {name:<{width}}  {value}")
     if not boxed:
         print("  Not shown: squeeze, thrashing, near limit and restart need a memory cgroup; run: sudo make demo")
-    print("Everything was seen." if problem is None else f"NOT seen: {problem}")
+    if problem is not None:
+        print(f"NOT seen: {problem}")
+    else:
+        print("Everything was seen." if boxed else "All of the rest was seen.")
 
 
 if __name__ == "__main__":

@@ -22,8 +22,8 @@ import msgspec
 from moetuned.host.page_cache import PAGE_BYTES, resident_pages
 from moetuned.host.sha256_state import HashState, Sha256
 
-PIECE_BYTES = 8 << 20
-_BUFFERS = 3
+PIECE_BYTES = 4 << 20
+_BUFFERS = 2
 
 
 class FileStamp(msgspec.Struct, frozen=True):

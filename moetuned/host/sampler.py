@@ -120,7 +120,8 @@ class _File:
         self.failures += 1
         trouble = error.strerror or str(error)
         if trouble != self.trouble:
-            log.info("cannot read %s: %s", self.path, trouble)
+            # That a process has ended is told where it matters, not once a file.
+            log.log(logging.DEBUG if error.errno == errno.ESRCH else logging.INFO, "cannot read %s: %s", self.path, trouble)
             self.trouble = trouble
 
 

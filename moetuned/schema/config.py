@@ -101,7 +101,7 @@ class Backend(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$", description="Name in status, metrics and alerts.")
     ]
     kind: Annotated[
-        str | None, Meta(description="llama-server or simulator; unset: recognised from its command line.")
+        str | None, Meta(description="llama-server, xllamacpp or simulator; unset: recognised from its command line.")
     ] = None
     model: Annotated[
         str | None, Meta(description="GGUF file (first part of a split model); unset: from its command line.")

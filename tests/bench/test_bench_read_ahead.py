@@ -55,8 +55,8 @@ def set_read_ahead(path: Path, kib: int) -> None:
     Path(f"/sys/class/bdi/{os.major(number)}:{os.minor(number)}/read_ahead_kb").write_text(str(kib))
 
 
-def read_for_tokens(model: Path, kib: int) -> tuple[int, float]:
-    """Bytes read while it generates, and tokens a second; the model is opened after the read-ahead is set."""
+def read_for_tokens(model: Path, kib: int) -> int:
+    """Bytes read while it generates; the model is opened after the read-ahead is set. Speed depends on what else runs."""
     set_read_ahead(model, kib)
     drop(model)
     flags = ("-m", str(model), "-c", "1024", "-np", "1", "-t", "2", "--no-repack", "--cache-ram", "0", "--no-warmup")
@@ -68,11 +68,11 @@ def read_for_tokens(model: Path, kib: int) -> tuple[int, float]:
             time.sleep(0.2)
         completion(url, prompt_for_topic(0, 16, 1), TOKENS)
         before = read_bytes(server.process.pid)
-        answer = completion(url, prompt_for_topic(1, 16, 2), TOKENS)
+        completion(url, prompt_for_topic(1, 16, 2), TOKENS)
         read = read_bytes(server.process.pid) - before
         server.process.kill()
         server.process.wait()
-        return read, float(answer["timings"]["predicted_per_second"])
+        return read
 
 
 def test_read_ahead(on_disk: Path, figure: Figure) -> None:
@@ -84,8 +84,7 @@ def test_read_ahead(on_disk: Path, figure: Figure) -> None:
         model = make_model(mounted / "model.gguf", MODEL)
         found = {kib: read_for_tokens(model, kib) for kib in VALUES_KIB}
     small, large = (found[kib] for kib in VALUES_KIB)
-    for kib, (read, speed) in found.items():
+    for kib, read in found.items():
         figure(f"read for {TOKENS} tokens at read-ahead {kib} KiB", read / 1e6, "MB")
-        figure(f"speed at read-ahead {kib} KiB", speed, "tokens/s")
-    figure("the large read-ahead reads", large[0] / max(1, small[0]), "times as much")
-    assert large[0] > small[0]
+    figure("the large read-ahead reads", large / max(1, small), "times as much")
+    assert large > small

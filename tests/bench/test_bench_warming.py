@@ -11,6 +11,7 @@ import pytest
 from fakes.cold_file import make_cold_file
 from measuring import Figure, drop, middle
 
+from moetuned.host.block_devices import under_file
 from moetuned.host.warming import warm_in_cgroup
 from moetuned.schema.model import ByteRange
 
@@ -44,6 +45,7 @@ def test_warming_a_cold_file(on_disk: Path, figure: Figure) -> None:
         drop(path)
         theirs.append(concatenated(path))
     whole, reading = (middle(run[column] for run in ours) for column in range(2))
+    figure("read-ahead of the disk under both", under_file(str(path)).read_ahead_kb or 0, "KiB")
     figure("warming a cold file", SIZE / reading / 1e6, "MB/s")
     figure("warming a cold file, the start of its process included", SIZE / whole / 1e6, "MB/s")
     figure("cat of a cold file", SIZE / middle(theirs) / 1e6, "MB/s")

@@ -31,7 +31,7 @@ def test_for_people_a_line_is_a_change() -> None:
     lines = out.splitlines()
     assert code == 0
     assert len(lines) < 40
-    assert sum("thrash_begin: It thrashes" in line for line in lines) == 1
+    assert sum("thrash_begin: it thrashes" in line for line in lines) == 1
 
 
 def test_what_is_no_trace_is_a_usage_error_in_one_sentence(tmp_path: pathlib.Path) -> None:

@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import gguf
 import pytest
 from fakes.gguf_bytes import FORMATS, TensorSpec, Typed, gguf_bytes, moe_metadata, moe_tensors
 from fakes.gguf_oracle import assert_equal_to_oracle
@@ -118,9 +119,8 @@ def tensors(draw: st.DrawFn) -> list[TensorSpec]:
 
 
 def _theirs() -> frozenset[int]:
-    import gguf
-
-    return frozenset(int(one) for one in gguf.GGML_QUANT_SIZES)
+    # Q8_1 is never stored in files; the package counts 40 bytes a block, llama.cpp's ggml_type_size says 36.
+    return frozenset(int(one) for one in gguf.GGML_QUANT_SIZES if one != gguf.GGMLQuantizationType.Q8_1)
 
 
 THEIRS = _theirs()

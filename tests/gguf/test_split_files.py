@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moetuned.gguf.header import Header, parse_header
-from moetuned.gguf.split_files import Part, SplitName, missing_part, part_names, split_name, wrong_part
+from moetuned.gguf.split_files import Part, SplitName, missing_part, part_names, split_name, wrong_part, wrong_parts
 
 
 def part(name: str, number: int, count: int, tensors: int = 2, total: int | None = None, **more: Any) -> Part:
@@ -171,3 +171,19 @@ def test_a_tensor_far_past_the_end_is_damage_and_no_download():
 def test_a_longer_file_is_right():
     parts = whole(1)
     assert wrong_part([Part(parts[0].name, parts[0].size_bytes + 4096, parts[0].header)]) is None
+
+
+def test_the_first_thing_wrong_with_every_part():
+    parts = whole(4)
+    short = Part(parts[1].name, parts[1].size_bytes - 1, parts[1].header)
+    swapped = renamed(parts[0], parts[3].name)
+    found = list(wrong_parts([parts[0], short, None, swapped]))
+    assert [(one.index, one.kind) for one in found] == [(1, "short"), (3, "name")]
+    assert list(wrong_parts(parts)) == []
+
+
+def test_all_parts_together_are_judged_only_when_each_is_right():
+    parts = whole()
+    parts[1] = part(parts[1].name, 1, 3, tensors=1, total=6)
+    assert [(one.index, one.kind) for one in wrong_parts(parts)] == [(None, "mixed")]
+    assert list(wrong_parts([parts[0], parts[1], None])) == []

@@ -142,7 +142,9 @@ def test_what_is_resident_stays_as_it_was(tmp_path: Path):
         before = resident_pages(descriptor, 0, os.path.getsize(path))
         assert 0 < before.count(1) < 20
         assert hash_file(path, on) is not None
-        assert resident_pages(descriptor, 0, os.path.getsize(path)) == before
+        after = resident_pages(descriptor, 0, os.path.getsize(path))
+        assert not any(now > was for now, was in zip(after, before, strict=True))
+        assert before.count(1) - after.count(1) <= 1  # The kernel may reclaim a page at any time.
     finally:
         os.close(descriptor)
 

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moetuned.host import page_cache
-from moetuned.host.page_cache import PAGE_BYTES, CachedPages, ResidencyScan, expert_page_runs, page_runs
+from moetuned.host.page_cache import PAGE_BYTES, CachedPages, ResidencyScan, expert_page_runs, page_runs, resident_pages
 from moetuned.schema.model import ByteRange
 from moetuned.schema.sample import RawResidency
 
@@ -102,6 +102,26 @@ def test_who_does_not_own_the_file_is_told_nothing_rather_than_a_lie(model: Path
     )
     answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert answer.stdout == "refused\n"
+
+
+@pytest.mark.kernel
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: looks at what the page cache holds")
+def test_which_pages_are_resident(tmp_path: Path) -> None:
+    path = make_cold_file(tmp_path / "cold", 64 * PAGE_BYTES + 1)
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+        assert resident_pages(descriptor, 0, 64 * PAGE_BYTES + 1) == bytes(65)
+        os.pread(descriptor, 1, 5 * PAGE_BYTES)
+        os.pread(descriptor, 1, 64 * PAGE_BYTES)
+        assert [page for page, there in enumerate(resident_pages(descriptor, 0, 64 * PAGE_BYTES + 1)) if there] == [
+            5,
+            64,
+        ]
+        assert resident_pages(descriptor, 4 * PAGE_BYTES, 2 * PAGE_BYTES) == b"\0\1"
+        assert resident_pages(descriptor, 0, 0) == b""
+    finally:
+        os.close(descriptor)
 
 
 def test_a_model_that_is_gone_is_unknown_and_names_it(tmp_path: Path) -> None:
