@@ -4,20 +4,22 @@
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?=
+FUZZ_SECONDS ?= 600
 export PYTHON PREFIX DESTDIR
 
-.PHONY: help demo test lint bench docs install uninstall clean
+.PHONY: help demo test lint bench fuzz docs install uninstall clean
 
 help:
 	@echo "make demo        show the main job in two to three minutes (best as root: sudo make demo)"
 	@echo "make test        linters, type checker, layer contracts and tests"
 	@echo "make lint        all of that but the tests"
 	@echo "make bench       the benchmarks behind every figure in the docs"
+	@echo "make fuzz        ten minutes of coverage-guided fuzzing of the header reader (FUZZ_SECONDS)"
 	@echo "make docs        write the generated files again: sample config, reference pages"
 	@echo "make install     as root: /opt/moetuned, links in /usr/local/bin, unit, sample config"
 	@echo "make uninstall   as root: settings rolled back, then all of that removed"
 	@echo "make clean       remove what make made in this directory"
-	@echo "Variables: PYTHON (interpreter), PREFIX (/usr/local), DESTDIR (for packagers), PYTEST_ARGS"
+	@echo "Variables: PYTHON (interpreter), PREFIX (/usr/local), DESTDIR (for packagers), PYTEST_ARGS, FUZZ_SECONDS"
 
 # One stamp a set of extras: set up again only when what is needed has changed.
 $(VENV)/ready-demo: pyproject.toml scripts/venv.sh scripts/python.sh
@@ -27,6 +29,10 @@ $(VENV)/ready-demo: pyproject.toml scripts/venv.sh scripts/python.sh
 $(VENV)/ready-test: pyproject.toml scripts/venv.sh scripts/python.sh
 	@sh scripts/venv.sh test
 	@touch $@ $(VENV)/ready-demo
+
+$(VENV)/ready-fuzz: pyproject.toml scripts/venv.sh scripts/python.sh
+	@sh scripts/venv.sh test,fuzz
+	@touch $@ $(VENV)/ready-test $(VENV)/ready-demo
 
 demo: $(VENV)/ready-demo
 	@PYTHONDONTWRITEBYTECODE=1 $(BIN)/python -m moetuned.demo
@@ -44,6 +50,12 @@ test: lint
 
 bench: $(VENV)/ready-test
 	@$(BIN)/pytest -m bench tests/bench $(PYTEST_ARGS)
+
+# Inputs that break it are kept as build/fuzz/crash-*; give one as the only argument to see it again.
+fuzz: $(VENV)/ready-fuzz
+	@mkdir -p build/fuzz/corpus
+	@$(BIN)/python tests/fuzz/fuzz_gguf_header.py build/fuzz/corpus -artifact_prefix=build/fuzz/ \
+	    -max_total_time=$(FUZZ_SECONDS) -timeout=5 -rss_limit_mb=512 -max_len=65536 -print_final_stats=1
 
 docs: $(VENV)/ready-test
 	@$(BIN)/python scripts/generate_docs.py

@@ -169,6 +169,8 @@ def _program(named: str | None) -> tuple[Program, str | None]:
         if path is None or not os.path.isfile(path) or not os.access(path, os.X_OK):
             raise ValueError(f"--backend {named} is no program")
     flags = ask_flags(path)
+    if named is not None and flags.unknown is not None:
+        raise ValueError(f"--backend: {flags.unknown}")
     return Program(path, flags.known), flags.unknown
 
 

@@ -16,8 +16,8 @@ from moetuned.decide.compute_buffer import MIB
 from moetuned.schema.estimate import Amount, Estimate, Exact, Forecast, Ledger, LedgerLine, Rate
 from moetuned.schema.units import format_bytes, format_rate, format_ratio
 
-_SMALLEST_WIDTH = 60
-_LABEL_WIDTH = 27
+_SMALLEST_WIDTH = 76
+_LABEL_WIDTH = 25
 _AMOUNT_WIDTH = 14
 _FIELD_WIDTH = 12
 _SIGNS = {"system": "█", "backend": "▓", "weights": "▒", "experts": "░"}
@@ -41,8 +41,9 @@ def render(found: Estimate, width: int, colour: bool) -> str:
     _context(page, found)
     if found.exact is not None:
         _exact(page, found, found.exact)
-    page.raw("")
-    _launch(page, found)
+    if found.fits:
+        page.raw("")
+        _launch(page, found)
     for note in found.notes:
         page.field("note", note)
     return page.done()

@@ -15,7 +15,7 @@ import click
 import msgspec
 
 from moetuned.cli.verify_report import GivenSums, build_report
-from moetuned.cli.verify_view import ProgressLine, printable, report_text
+from moetuned.cli.verify_view import ProgressLine, printable, report_json, report_text
 from moetuned.gguf.split_files import part_names
 from moetuned.host.checksum_sources import Expected, SourceError, expected_of, find_expected, read_list
 from moetuned.host.file_hash import FileStamp, stamp_of
@@ -88,21 +88,16 @@ def command(**options: Any) -> None:
     given = None if options["sums"] is None else _given(options["sums"])
     check = check_model(model)
     expected, notes = ({}, []) if options["quick"] else _expected(check, given)
-    check = _with_sizes(check, expected)
-    wanted = [
-        part for part in check.parts if not part.problems and (part.path in expected or given or options["show_sums"])
-    ]
-    if options["quick"]:
-        wanted = []
-    chosen = {part.path for part in wanted}
-    check = msgspec.structs.replace(
-        check, parts=tuple(part if part.path in chosen else _with_holes(part) for part in check.parts)
-    )
+    notes += [note for part in check.parts for note in part.notes]
+    check = _with_sizes_and_holes(check, expected)
+    wanted = [] if options["quick"] else [part for part in check.parts if not part.problems]
+    if given is None and not options["show_sums"]:
+        wanted = [part for part in wanted if part.path in expected]
     outcomes, read_bytes, seconds = _hash(wanted, options, notes)
     report = build_report(model, check, expected, given, outcomes, notes)
     report = msgspec.structs.replace(report, read_bytes=read_bytes, seconds=seconds)
     if options["as_json"]:
-        click.echo(msgspec.json.format(msgspec.json.encode(report)).decode())
+        click.echo(report_json(report))
     else:
         click.echo(report_text(report, options["show_sums"]), nl=False)
     sys.exit(0 if report.ok else EXIT_NO)
@@ -152,24 +147,26 @@ def _expected(check: ModelCheck, given: GivenSums | None) -> tuple[dict[str, Exp
     return found, notes
 
 
-def _with_sizes(check: ModelCheck, expected: dict[str, Expected]) -> ModelCheck:
-    """A size that differs from the list's says enough: nothing need be read."""
+def _with_sizes_and_holes(check: ModelCheck, expected: dict[str, Expected]) -> ModelCheck:
+    """Look at what needs no reading: the size that a list gives, and holes where no sum will tell."""
     parts = []
     for part in check.parts:
         one = expected.get(part.path)
-        if one is not None and one.size_bytes is not None and not part.problems and part.size_bytes != one.size_bytes:
-            sentence = (
-                f"{os.path.basename(part.path)} has {part.size_bytes} bytes and should have {one.size_bytes} by {one.source}: "
-                "it was cut off, joined or is another version; download it again"
-            )
-            part = msgspec.structs.replace(part, problems=(Problem("size", sentence),))
+        if not part.problems:
+            found = hole_problem(part) if one is None else _wrong_size(part, one)
+            part = part if found is None else msgspec.structs.replace(part, problems=(found,))
         parts.append(part)
     return msgspec.structs.replace(check, parts=tuple(parts))
 
 
-def _with_holes(part: PartCheck) -> PartCheck:
-    found = None if part.problems else hole_problem(part)
-    return part if found is None else msgspec.structs.replace(part, problems=(found,))
+def _wrong_size(part: PartCheck, expected: Expected) -> Problem | None:
+    if expected.size_bytes is None or part.size_bytes == expected.size_bytes:
+        return None
+    return Problem(
+        "size",
+        f"{os.path.basename(part.path)} has {part.size_bytes} bytes and should have {expected.size_bytes} by "
+        f"{expected.source}: it was cut off, joined or is another version; download it again",
+    )
 
 
 def _hash(

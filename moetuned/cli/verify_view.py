@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections import deque
 from collections.abc import Callable
 from typing import TextIO
+
+import msgspec
 
 from moetuned.cli.verify_report import Report
 from moetuned.schema.units import format_bytes, format_duration, format_rate
@@ -22,13 +25,18 @@ def printable(text: str) -> str:
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text)
 
 
+def report_json(report: Report) -> str:
+    """The report for programs. ASCII only: a file's name may hold bytes that are no UTF-8."""
+    return json.dumps(msgspec.to_builtins(report), indent=2)
+
+
 def report_text(report: Report, show_sums: bool) -> str:
     """The report for people, ending in a newline. `show_sums`: also each SHA-256, as sha256sum prints it."""
     name = os.path.basename(report.model)
     count = len(report.parts)
-    what = (
-        f"{name}: {f'{count} parts, ' if count > 1 else ''}{format_bytes(report.size_bytes)}, {report.tensors} tensors"
-    )
+    parts = f"{count} parts, " if count > 1 else ""
+    tensors = "1 tensor" if report.tensors == 1 else f"{report.tensors} tensors"
+    what = f"{name}: {parts}{format_bytes(report.size_bytes)}, {tensors}"
     problems = [problem for part in report.parts for problem in part.problems] + list(report.problems)
     structure = [one for one in problems if one.kind not in ("content", "size", "unlisted", "holes")]
     lines = [what]

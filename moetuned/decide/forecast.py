@@ -1,7 +1,7 @@
 """How fast a model would be: tokens a second as a range, and never more than a forecast.
 
 A token reads its experts' bytes; those that are not in memory come from the disk in read-ahead windows, one fault after
-the other. How many are missing depends on the model and the topic: `miss = 1 - ratio ** a` with a between 0.08 and 0.7,
+the other. How many are missing depends on the model and the topic: `miss = 1 - ratio ** a` with a between 0.08 and 0.7 (0.05 for qwen3moe),
 fitted to published hit rates (table in docs/estimate.md): the same ratio was measured ten times apart in speed.
 """
 
@@ -19,6 +19,7 @@ ENOUGH_TOKENS = 200
 """From so many tokens on a measured miss rate replaces the curve."""
 
 _EXPONENTS: dict[str, tuple[float, float, str]] = {
+    "qwen3moe": (0.05, 0.7, "Qwen3-30B, one report; others"),
     "glm-dsa": (0.3, 0.7, "GLM-5.2, five reports"),
     "qwen3next": (0.08, 0.7, "512-expert Qwen, five reports"),
     "qwen35moe": (0.08, 0.7, "Qwen3.5-397B, two reports"),
@@ -164,8 +165,5 @@ def _dense_shortage(ledger: Ledger) -> Amount:
     weights = sum(amount.low_bytes for amount in wanted)
     least = ledger.limit.high_bytes - sum(amount.low_bytes for amount in other)
     most = ledger.limit.low_bytes - sum(amount.high_bytes for amount in other)
-    return Amount(
-        max(0, weights - least) if weights > least else 0,
-        weights if weights > most else 0,
-        "header",
-    )
+    low = min(weights, max(0, weights - max(0, least)))
+    return Amount(low, weights if weights > most else 0, "header")

@@ -184,7 +184,7 @@ def _repacked_amount(subject: Subject, plan: LaunchPlan, machine: MachineFacts, 
 
 def _weight_lines(sizes: Weights, repacked: Repacked, on_gpu: Split) -> list[LedgerLine]:
     dense = max(0, sizes.every_token_bytes - on_gpu.dense_bytes - repacked.other_bytes)
-    lines = [_line("every_token", "weights of every token", "weights", Amount(dense, dense, "header"))]
+    lines = [_line("every_token", "every-token weights", "weights", Amount(dense, dense, "header"))]
     if sizes.token_table_bytes:
         rows = int(sizes.token_table_bytes * _TOUCHED_ROWS)
         whole = format_bytes(sizes.token_table_bytes)
@@ -193,7 +193,7 @@ def _weight_lines(sizes: Weights, repacked: Repacked, on_gpu: Split) -> list[Led
         )
     if on_gpu.dense_bytes or on_gpu.expert_bytes:
         for name, label, size in (
-            ("every_token_gpu", "weights of every token", on_gpu.dense_bytes),
+            ("every_token_gpu", "every-token weights", on_gpu.dense_bytes),
             ("experts_gpu", "experts", on_gpu.expert_bytes),
         ):
             lines.append(_line(name, label, "weights", Amount(size, size, "header"), "vram"))

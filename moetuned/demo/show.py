@@ -52,6 +52,7 @@ class Show:
         self.pagings: set[Paging] = set()
         self.warm_states: set[str] = set()
         self.visitor: Visitor | None = None
+        self._events: dict[str, Event] = {}  # kept here: a daemon that is killed forgets them
         self._pid_before_kill: int | None = None
         self._last_pid: int | None = None
 
@@ -69,6 +70,7 @@ class Show:
         snapshot = self._daemon.snapshot()
         if snapshot is not None:
             self.snapshot = snapshot
+            self._events.update((one.id, one) for one in snapshot.events)
         view = self.view if snapshot is not None else None
         if view is not None:
             self.phases.add(view.verdict.phase)
@@ -113,8 +115,13 @@ class Show:
 
     def event(self, name: EventName, after_wall: float) -> Event | None:
         """The first event of that name that began after `after_wall`."""
-        events = () if self.snapshot is None else self.snapshot.events
-        return next((one for one in events if one.name == name and one.wall_seconds >= after_wall), None)
+        return next((one for one in self._events.values() if one.name == name and one.wall_seconds >= after_wall), None)
+
+    def thrash_is_over(self, begun_wall: float) -> bool:
+        """Whether it ended; a daemon that was killed meanwhile can only be asked how it stands now."""
+        view = self.view
+        calm = view is not None and view.verdict.paging == Paging.STEADY
+        return self.event(EventName.THRASH_END, begun_wall) is not None or (self._daemon.killed > 0 and calm)
 
     def hook_ran(self, name: EventName) -> bool:
         """Whether the hook wrote its line."""

@@ -115,7 +115,7 @@ def _cold(
         starts = taken.setdefault(chosen.part, [])
         place = bisect.bisect(starts, start)
         near = starts[max(0, place - 1) : place + 1]
-        if any(abs(start - other) < end - start + window_bytes for other in near):
+        if any(abs(start - other) < end - start for other in near):
             continue
         try:
             ready = 1 in resident_pages(descriptors[chosen.part], start, end - start)
@@ -134,9 +134,9 @@ def _cold(
 
 
 def _surroundings(chosen: ByteRange, window_bytes: int) -> tuple[int, int]:
-    """Whole pages from a window before a slice to a window behind it."""
+    """Whole pages from a window before a slice to two behind it: one around the last fault and one read ahead of it."""
     start = max(0, chosen.offset - window_bytes) // PAGE_BYTES * PAGE_BYTES
-    return start, -(-(chosen.offset + chosen.length + window_bytes) // PAGE_BYTES) * PAGE_BYTES
+    return start, -(-(chosen.offset + chosen.length + 2 * window_bytes) // PAGE_BYTES) * PAGE_BYTES
 
 
 def _round(

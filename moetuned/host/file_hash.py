@@ -94,7 +94,7 @@ class _Reading:
 
     def __init__(self, path: str, descriptor: int, offset: int, end: int) -> None:
         self._offset, self._end = offset, end
-        self._ready: queue.SimpleQueue[tuple[mmap.mmap, int] | BaseException | None] = queue.SimpleQueue()
+        self._ready: queue.SimpleQueue[tuple[mmap.mmap, int] | FileHashError | None] = queue.SimpleQueue()
         self._free: queue.SimpleQueue[mmap.mmap | None] = queue.SimpleQueue()
         for _ in range(_BUFFERS):
             self._free.put(mmap.mmap(-1, PIECE_BYTES))
@@ -106,7 +106,7 @@ class _Reading:
     def pieces(self) -> Iterator[memoryview]:
         """The pieces; each is valid until the next is asked for."""
         while (item := self._ready.get()) is not None:
-            if isinstance(item, BaseException):
+            if isinstance(item, FileHashError):
                 raise item
             buffer, length = item
             with memoryview(buffer) as whole, whole[:length] as piece:
@@ -119,19 +119,22 @@ class _Reading:
 
     def _run(self) -> None:
         at = self._offset
+        # Whoever takes the pieces waits for an end, so there must be one whatever happens here.
+        end: FileHashError | None = FileHashError("could not be read to its end")
         try:
             while at < self._end and (buffer := self._free.get()) is not None:
                 length = min(PIECE_BYTES, self._end - at)
                 self._source.read(buffer, at, length)
                 self._ready.put((buffer, length))
                 at += length
-            self._ready.put(None)
+            end = None
         except OSError as error:
-            self._ready.put(_failed(error, at))
+            end = _failed(error, at)
         except FileHashError as error:
-            self._ready.put(error)
+            end = error
         finally:
             self._source.close()
+            self._ready.put(end)
 
 
 class _Source:

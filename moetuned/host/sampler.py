@@ -121,7 +121,9 @@ class _File:
         trouble = error.strerror or str(error)
         if trouble != self.trouble:
             # That a process has ended is told where it matters, not once a file.
-            log.log(logging.DEBUG if error.errno == errno.ESRCH else logging.INFO, "cannot read %s: %s", self.path, trouble)
+            log.log(
+                logging.DEBUG if error.errno == errno.ESRCH else logging.INFO, "cannot read %s: %s", self.path, trouble
+            )
             self.trouble = trouble
 
 

@@ -29,7 +29,7 @@ class PartState(msgspec.Struct, frozen=True):
 
 
 class VerifyState(msgspec.Struct, frozen=True):
-    """All files, by path. `began_at` is Unix time of the run that began it."""
+    """All files, by path (bytes that are no UTF-8 escaped). `began_at` is Unix time of the run that began it."""
 
     version: int
     began_at: float
@@ -64,7 +64,7 @@ def load_state(path: str) -> VerifyState | None:
 
 def usable(state: VerifyState | None, path: str, stamp: FileStamp) -> PartState | None:
     """What `state` says of the file at `path`, if it is still that file and what is said makes sense."""
-    found = None if state is None else state.parts.get(path)
+    found = None if state is None else state.parts.get(_key(path))
     if found is None or found.stamp != stamp:
         return None
     if found.sha256 is not None:
@@ -81,7 +81,9 @@ def save_state(path: str, began_at: float, parts: dict[str, PartState]) -> None:
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         with open(descriptor, "wb") as file:
-            file.write(msgspec.json.encode(VerifyState(_VERSION, began_at, parts)))
+            file.write(
+                msgspec.json.encode(VerifyState(_VERSION, began_at, {_key(one): part for one, part in parts.items()}))
+            )
         os.replace(temporary, path)
     except OSError:
         os.unlink(temporary)
@@ -99,6 +101,10 @@ def remove_state(path: str) -> None:
         os.unlink(path)
     except OSError:
         return
+
+
+def _key(path: str) -> str:
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def _is_hex(text: str) -> bool:

@@ -35,7 +35,7 @@ MODELS = {
     "the usual": ("--size", "900M"),
     "few large experts": ("--layers", "6", "--experts", "32", "--used", "4", "--embd", "2048", "--ff", "1408"),
 }
-SHARES = (0.35, 0.6, 0.9)
+SHARES = (0.3, 0.5, 0.75)
 ALONE = ("nice", "-n", "-20")
 """Whatever else the machine does at the time is not what is forecast."""
 

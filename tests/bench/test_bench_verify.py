@@ -36,9 +36,10 @@ def make(path: Path) -> None:
 OURS = """
 import sys
 from moetuned.cli.main import run
-code = run(["verify", sys.argv[1]])
-print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")), file=sys.stderr)
-sys.exit(code)
+try:
+    run(["verify", sys.argv[1]])
+finally:
+    print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")), file=sys.stderr)
 """
 
 

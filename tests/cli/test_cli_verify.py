@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from fakes.gguf_bytes import Typed, gguf_bytes, moe_metadata, moe_tensors
+from fakes.gguf_bytes import TensorSpec, Typed, gguf_bytes, moe_metadata, moe_tensors
 
 from moetuned.cli import verify
 from moetuned.host import file_hash, model_hash, sha256_state
@@ -170,6 +170,38 @@ def test_sums_are_printed_on_request(model: Path):
     code, out, _ = run(model, "--hash")
     assert code == 0
     assert f"\n{sum_of(model)}  m.gguf\n" in out
+
+
+def test_what_lies_behind_the_last_tensor_is_told(model: Path):
+    model.write_bytes(model.read_bytes() + bytes(100))
+    code, found = as_json(model)
+    assert code == 0
+    assert "100 bytes lie behind its last tensor" in found["notes"][0]
+
+
+def test_a_name_that_is_no_utf_8(model: Path):
+    name = os.path.join(os.fsencode(model.parent), b"m\xff.gguf")
+    os.rename(model, name)
+    path = os.fsdecode(name)
+    code, found = as_json(path, "--hash")
+    assert (code, found["parts"][0]["path"]) == (0, path)
+    code, out, _ = run(path, "--hash")
+    assert code == 0
+    assert out.startswith("m\\udcff.gguf: ")
+
+
+@pytest.mark.parametrize("options", [[], ["--hash"], ["--quick"]])
+def test_holes_count_where_no_sum_tells(model: Path, options: list[str]):
+    raw = gguf_bytes({}, [TensorSpec("a", (1 << 20,))], with_data=False)
+    model.write_bytes(raw)
+    os.truncate(model, (4 << 20) + 4096)
+    if model.stat().st_blocks * 512 >= 4 << 20:
+        pytest.skip("this file system keeps no holes")
+    code, found = as_json(model, *options)
+    assert code == 1
+    assert found["parts"][0]["problems"][0]["kind"] == "holes"
+    assert found["read_bytes"] == 0
+    assert as_json(model, "--sha256", sum_of(model))[0] == 0
 
 
 @pytest.mark.parametrize(

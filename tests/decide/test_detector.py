@@ -127,7 +127,8 @@ def test_whatever_is_seen_begin_and_end_take_turns(
         stepped = step(state, signals_at(at, values, dt), sample, FACTS, DetectorSettings())
         state = stepped.state
         for begun in stepped.begun:
-            assert begun.message and not begun.message.endswith(".")
+            assert begun.message
+            assert not begun.message.endswith(".")
             match begun.name:
                 case EventName.THRASH_BEGIN:
                     assert not open_thrash

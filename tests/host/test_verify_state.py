@@ -106,3 +106,9 @@ def test_where_it_is_kept(tmp_path: Path):
     path = str(tmp_path / "cache/moetuned/verify.json")
     prepare_directory(path)
     assert os.stat(os.path.dirname(path)).st_mode & 0o777 == 0o700
+
+
+def test_a_name_that_is_no_utf_8(tmp_path: Path):
+    path, name = str(tmp_path / "state.json"), os.fsdecode(b"/models/m\xff.gguf")
+    save_state(path, 1.0, {name: HALF})
+    assert usable(load_state(path), name, STAMP) == HALF

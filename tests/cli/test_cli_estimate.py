@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from fakes.gguf_bytes import gguf_bytes
+from fakes.model_stub import write_stub
+
+from moetuned.cli.main import run
+
+
+@pytest.fixture(autouse=True)
+def _no_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+
+def test_json_for_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    path = write_stub(tmp_path, "qwen3moe-235b")[0]
+    assert run(["estimate", str(path), "--ram", "64G", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert type(found["expert_bytes"]) is int
+    assert found["expert_bytes"] + found["other_bytes"] == path.stat().st_size
+    assert found["fits"] is True
+
+
+def test_a_screen_for_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    parts = write_stub(tmp_path, "qwen3moe-235b", parts=2)
+    assert run(["estimate", str(parts[1]), "--ram", "64G", "--disk-read", "3.5G"]) == 0
+    out = capsys.readouterr().out
+    assert "142 GiB in 2 files" in out
+    assert "not a promise" in out
+
+
+def test_what_does_not_fit_is_a_no(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    path = str(write_stub(tmp_path, "qwen3moe-235b")[0])
+    with pytest.raises(SystemExit) as ended:
+        run(["estimate", path, "--ram", "4G"])
+    assert ended.value.code == 1
+    assert "DOES NOT FIT" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--ram", "0"], "'--ram': 0 is too little"),
+        (["--vram", "much"], "'--vram': 'much' is no size"),
+        (["--context", "0"], "'--context'"),
+        (["--slots", "257"], "'--slots'"),
+        (["--cache-type-v", "q9"], "'q9' is no cache type"),
+        (["--backend", "/none"], "--backend /none is no program"),
+        (["--measure"], "not wholly on this disk"),
+    ],
+)
+def test_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], says: str):
+    path = str(write_stub(tmp_path, "qwen3moe-30b")[0])
+    try:
+        code: object = run(["estimate", path, *arguments])
+    except SystemExit as ended:
+        code = ended.code
+    assert code == 2
+    assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"no model", "moetunectl: "),
+        (gguf_bytes({"general.architecture": "qwen3moe"}), "qwen3moe.block_count"),
+        (None, "No such file"),
+    ],
+)
+def test_what_is_no_model(tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes | None, says: str):
+    path = tmp_path / "m.gguf"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(SystemExit) as ended:
+        run(["estimate", str(path)])
+    assert ended.value.code == 2
+    assert says in capsys.readouterr().err
