@@ -10,6 +10,10 @@ from moetuned.schema.signals import Signals
 from moetuned.schema.units import format_bytes, format_duration, format_ratio
 from moetuned.schema.verdict import MemoryState, Phase, Reason
 
+TREND_SECONDS = 5.0
+"""Loading allocates fast and then stops: no trend is believed before the window it is taken from (the signal
+`seconds_to_limit`) holds nothing of it.
+"""
 RISING_RATIO = 0.01
 """Headroom that grew by more than this share of the limit since the last tick is recovering: nothing begins then."""
 
@@ -27,6 +31,8 @@ class MemoryAxis(msgspec.Struct, frozen=True):
     critical_seconds: float = 0.0
     clear_seconds: float = 0.0
     headroom_bytes: float | None = None
+    settled_seconds: float = 0.0
+    """How long it has not been loading; a trend needs a whole window after that."""
 
 
 def shown(axis: MemoryAxis) -> MemoryState:
@@ -55,10 +61,11 @@ def step_memory(axis: MemoryAxis, signals: Signals, phase: Phase, settings: Dete
     if limits is None:
         reason = _reason("headroom_bytes", None, None, None, "headroom is unknown")
         since = axis.since if not axis.known and axis.since is not None else signals.at_seconds
-        return MemoryStep(MemoryAxis(memory=axis.memory, since=since), (reason,))
+        return MemoryStep(MemoryAxis(memory=axis.memory, since=since, settled_seconds=axis.settled_seconds), (reason,))
     dt = min(signals.dt_seconds or 0.0, 5.0)
     recovering = axis.headroom_bytes is not None and limits.headroom > axis.headroom_bytes + RISING_RATIO * limits.total
-    by_trend = _by_trend(signals, limits, phase, settings)
+    settled = 0.0 if phase in (Phase.LOADING, Phase.ABSENT) else axis.settled_seconds + dt
+    by_trend = settled > TREND_SECONDS and _by_trend(signals, limits, settings)
     room = signals.get("oom_room_bytes")
     critical_now = limits.headroom < limits.critical and (room is None or room < limits.critical)
     near_now = limits.headroom < limits.near or by_trend
@@ -75,6 +82,7 @@ def step_memory(axis: MemoryAxis, signals: Signals, phase: Phase, settings: Dete
         critical_seconds=critical,
         clear_seconds=clear,
         headroom_bytes=limits.headroom,
+        settled_seconds=settled,
     )
     reasons = _reasons(signals, limits, stepped, settings, by_trend=by_trend)
     return MemoryStep(stepped, reasons, _begun(axis.memory, memory, reasons))
@@ -94,14 +102,13 @@ def _limits(signals: Signals, settings: DetectorSettings) -> _Limits | None:
     )
 
 
-def _by_trend(signals: Signals, limits: _Limits, phase: Phase, settings: DetectorSettings) -> bool:
-    """Whether growth alone is a reason; not while loading, which allocates fast and then stops."""
+def _by_trend(signals: Signals, limits: _Limits, settings: DetectorSettings) -> bool:
+    """Whether growth alone is a reason."""
     seconds = signals.get("seconds_to_limit")
     return (
         seconds is not None
         and seconds <= settings.near_seconds
         and limits.headroom <= settings.trend_headroom_ratio * limits.total
-        and phase is not Phase.LOADING
     )
 
 

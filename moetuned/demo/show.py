@@ -123,6 +123,14 @@ class Show:
         calm = view is not None and view.verdict.paging == Paging.STEADY
         return self.event(EventName.THRASH_END, begun_wall) is not None or (self._daemon.killed > 0 and calm)
 
+    def is_restarted(self, after_wall: float, context_before: int | None) -> bool:
+        """Whether the backend was restarted; a daemon that was killed while it did so tells of it only by the context."""
+        view = self.view
+        now = None if view is None else view.context.now
+        up = view is not None and view.verdict.phase in (Phase.DECODE, Phase.PREFILL, Phase.IDLE)
+        shorter = up and now is not None and context_before is not None and now < context_before
+        return self.event(EventName.BACKEND_RESTARTED, after_wall) is not None or (self._daemon.killed > 0 and shorter)
+
     def hook_ran(self, name: EventName) -> bool:
         """Whether the hook wrote its line."""
         try:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from fakes.estimate_facts import GIB, NVME, machine, model_facts
+from fakes.estimate_facts import GIB, NVME, exactly, machine, model_facts
 from fakes.gguf_bytes import gguf_bytes
 from fakes.model_metadata import MODELS
 from fakes.model_stub import SHAPES
@@ -56,3 +56,26 @@ def test_a_header_without_attention_keys_is_an_error():
     facts = msgspec.structs.replace(model_facts("qwen3moe-30b"), headers=(header,))
     with pytest.raises(GgufError, match=r"attention\.head_count"):
         estimate(facts, machine(64 * GIB), NVME, WISHES, Program())
+
+
+def test_a_file_without_tensors_is_no_model():
+    facts = model_facts("qwen3moe-30b")
+    empty = msgspec.structs.replace(facts, headers=(msgspec.structs.replace(facts.headers[0], tensors=()),))
+    with pytest.raises(GgufError, match="no tensors"):
+        estimate(empty, machine(64 * GIB), NVME, WISHES, Program())
+
+
+@pytest.mark.parametrize("claimed", [0, (1 << 24) + 1, 1 << 64, "long", -1])
+def test_a_trained_context_that_is_none_is_unknown(claimed: object):
+    facts = model_facts("qwen3moe-30b")
+    header = facts.headers[0]
+    header = msgspec.structs.replace(header, metadata=header.metadata | {"qwen3moe.context_length": claimed})
+    assert trained_context(header) is None
+    found = estimate(msgspec.structs.replace(facts, headers=(header,)), machine(64 * GIB), NVME, WISHES, Program())
+    assert not any("trained for" in note for note in found.notes)
+
+
+def test_a_gpu_that_is_too_small_is_said_so():
+    found = estimate(model_facts("qwen3moe-30b"), machine(64 * GIB, vram=exactly(600 << 20)), NVME, WISHES, Program())
+    assert found.plan.gpu_layers == 0
+    assert any("the GPU is left out" in note for note in found.notes)

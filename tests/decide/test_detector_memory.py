@@ -55,7 +55,7 @@ def test_with_swap_left_it_is_near_but_not_critical() -> None:
 
 def test_near_by_trend_long_before_the_level() -> None:
     walk = Walk()
-    walk.go(3, room(0.6))
+    walk.go(6, room(0.6))
     stepped = walk.go(2, room(0.35, seconds_to_limit=20.0))
     assert walk.names() == ["memory_near_limit"]
     assert "at its limit in 20 s" in next(reason.text for reason in stepped.verdict.reasons if reason.axis == "memory")
@@ -72,6 +72,15 @@ def test_a_model_that_loads_allocates_fast_and_then_stops() -> None:
     walk = Walk()
     walk.go(20, room(0.35, seconds_to_limit=5.0), backend(None, "loading"))
     assert walk.names() == []
+
+
+def test_what_it_allocated_while_it_loaded_is_no_trend_afterwards() -> None:
+    walk = Walk()
+    walk.go(4, room(0.6), backend(None, "loading"))
+    walk.go(5, room(0.35, seconds_to_limit=5.0))
+    assert walk.names() == []
+    walk.go(3, room(0.3, seconds_to_limit=5.0))
+    assert walk.names() == ["memory_near_limit"]
 
 
 def test_nothing_begins_while_it_already_gets_better() -> None:

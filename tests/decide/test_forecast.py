@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moetuned.decide.forecast import amplification, compute_rate, fault_rate, forecast, miss_share, word
-from moetuned.decide.ledger import Split, build_ledger, gpu_split
-from moetuned.schema.estimate import LaunchPlan, Measured, Rate
+from moetuned.decide.ledger import Split, Subject, build_ledger, gpu_split
+from moetuned.schema.estimate import Amount, LaunchPlan, Measured, Rate
 
 MODEL = subject(stub_header("qwen3moe-235b"))
 PLAN = LaunchPlan(context_length=16_384)
@@ -121,3 +121,31 @@ def test_a_range_is_a_range(gib: int, window_kib: int, kind: str, cores: int):
     assert found.disk_bytes_per_token.low_bytes <= found.disk_bytes_per_token.high_bytes
     assert 0.0 <= found.miss.low <= found.miss.high <= 1.0
     assert 0 < found.disk.low_bytes_per_second <= found.disk.high_bytes_per_second
+
+
+def dense_cast(ram: int, **more: object):
+    whole = msgspec.structs.replace(
+        MODEL.weights, experts_by_layer=(0,) * len(MODEL.weights.dense_by_layer), active_expert_bytes=0, slice_bytes=0
+    )
+    facts, plan = machine(ram, **more), LaunchPlan(context_length=4096, gpu_layers=None)
+    ledger = build_ledger(Subject(MODEL.headers, whole), plan, facts)
+    assert ledger.shortage is None
+    return forecast("llama", whole, ledger, facts, NVME, Split())
+
+
+def test_a_model_without_experts_is_in_memory_only_when_it_surely_stays():
+    assert dense_cast(64 * GIB).word == "in memory"
+    narrow = dense_cast(8 * GIB, system=Amount(GIB, 3 * GIB, "assumed"))
+    assert narrow.disk_bytes_per_token.high_bytes > 0
+    assert narrow.word == "may not stay in memory"
+    assert "again for every token" in narrow.advice
+
+
+def test_what_the_gpu_was_taken_to_do_is_said():
+    layers = len(MODEL.weights.dense_by_layer)
+    plan = msgspec.structs.replace(PLAN, gpu_layers=layers + 1, cpu_moe_layers=0)
+    found = cast(64 * GIB, plan=plan, vram=exactly(200 * GIB))
+    assert found.gpu is not None
+    assert "assumed" in found.gpu.source
+    assert found.limited_by == "the GPU"
+    assert cast(64 * GIB).gpu is None

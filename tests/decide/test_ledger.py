@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moetuned.decide.ledger import Subject, build_ledger, default_plan, gpu_split, held
+from moetuned.gguf.header import GgufError
 from moetuned.schema.estimate import LaunchPlan, Ledger
 
 QWEN_30B = subject(stub_header("qwen3moe-30b"))
@@ -141,3 +142,19 @@ def test_more_memory_is_never_worse(gib: int, system: int, context: int, repack:
     assert less.ratio_low <= more.ratio_low
     assert less.ratio_high <= more.ratio_high
     assert less.room.high_bytes <= QWEN_235B.weights.expert_bytes
+
+
+def test_copies_are_named_as_the_cause_where_they_are():
+    ledger = build_ledger(QWEN_235B, default_plan(PLAN), machine(32 * GIB))
+    assert "copies of weights that --no-repack avoids" in (ledger.shortage or "")
+    assert "shorter context" not in (ledger.shortage or "")
+
+
+@pytest.mark.parametrize(
+    "key", ["attention.head_count", "attention.head_count_kv", "attention.key_length", "expert_feed_forward_length"]
+)
+def test_sizes_that_no_model_has_are_an_error(key: str):
+    header = stub_header("qwen3moe-30b")
+    header = msgspec.structs.replace(header, metadata=header.metadata | {f"qwen3moe.{key}": 1 << 63})
+    with pytest.raises(GgufError, match="download the file again"):
+        build_ledger(Subject((header,), QWEN_30B.weights), PLAN, machine(64 * GIB))
