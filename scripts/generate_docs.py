@@ -127,6 +127,8 @@ def tunables_page() -> str:
             rows.append(("in force", "for files that are opened after the change: restart the backend"))
         parts += [f"## {spec.name}", manual.summary, table(("", ""), rows)]
         parts += [f"Why: {manual.why}", f"Source: {manual.source}", f"Not when: {manual.not_when}"]
+        if manual.side_effect:
+            parts.append(f"Side effect: {manual.side_effect}")
     profiles = ", ".join(f"`{profile}`" for profile in Profile)
     parts.append(f"Profiles: {profiles}. `observe` changes nothing, whatever else the config says.")
     return page("Tunables", "the docstrings in moetuned/tunables/", *parts)

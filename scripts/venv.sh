@@ -24,7 +24,9 @@ if [ ! -e .venv ]; then
 fi
 
 install() {
-    PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore .venv/bin/python -m pip install --quiet --editable "$1"
+    # sdnotify has no wheel; without --use-pep517 an older pip builds it in a way that it calls deprecated.
+    PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore \
+        .venv/bin/python -m pip install --quiet --use-pep517 --editable "$1"
 }
 
 echo "moetuned: installing what it needs into .venv (about a minute the first time)"

@@ -68,6 +68,13 @@ def test_every_module_says_what_it_is_for(path):
     assert (PACKAGE / path).read_text().lstrip().startswith('"""'), f"moetuned/{path} has no docstring"
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / "scripts").glob("*.sh")), ids=lambda path: path.name)
+def test_pip_builds_what_has_no_wheel_in_the_way_that_stays(path):
+    """An older pip prints a deprecation for sdnotify otherwise."""
+    installs = re.findall(r"pip install\b.*", path.read_text())
+    assert all("--use-pep517" in line for line in installs), installs
+
+
 def test_nothing_unexpected_lies_at_the_top():
     if not (ROOT / ".git").exists():
         pytest.skip("no git here to say which files belong to the project")

@@ -20,6 +20,10 @@ SOCKET_MODE = 0o660
 BACKLOG = 64
 _SO_PEERGROUPS = 59  # asm-generic/socket.h, Linux 4.13; Python has no name for it
 _PATH_LIMIT_BYTES = 107  # sun_path, unix(7)
+_OWN_DIRECTORY = (
+    "; run yours with --runtime-dir DIR, a directory of your own (e.g. ~/.moetuned), "
+    "and ask it with moetunectl status --socket DIR/api.sock"
+)
 
 
 class PeerCredentials(msgspec.Struct, frozen=True):
@@ -67,7 +71,7 @@ def listen_unix(path: str, group: str) -> socket.socket:
         listener.close()
         with contextlib.suppress(OSError):
             os.unlink(new)
-        raise ListenError(f"api.socket: cannot listen at {path}: {error.strerror}.") from error
+        raise ListenError(f"api.socket: cannot listen at {path}: {error.strerror}{_cure(error)}.") from error
     return listener
 
 
@@ -75,7 +79,9 @@ def _make_directory(directory: str) -> None:
     try:
         os.makedirs(directory, mode=0o755, exist_ok=True)
     except OSError as error:
-        raise ListenError(f"api.socket: cannot make the directory {directory}: {error.strerror}.") from error
+        raise ListenError(
+            f"api.socket: cannot make the directory {directory}: {error.strerror}{_cure(error)}."
+        ) from error
 
 
 def _refuse_live(path: str) -> None:
@@ -85,17 +91,24 @@ def _refuse_live(path: str) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise ListenError(f"api.socket: cannot look at {path}: {error.strerror}.") from error
+        raise ListenError(f"api.socket: cannot look at {path}: {error.strerror}{_cure(error)}.") from error
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC) as probe:
         result = probe.connect_ex(path)
     if result in (errno.ECONNREFUSED, errno.ENOENT):
         return
+    if result in (errno.EACCES, errno.EPERM):
+        raise ListenError(f"api.socket: another user's moetuned has {path}{_OWN_DIRECTORY}.")
     if result in (0, errno.EAGAIN, errno.EINPROGRESS):
         raise ListenError(
-            f"api.socket: a running moetuned answers at {path} already; stop it (systemctl stop moetuned) "
-            "or give this one another api.socket."
+            f"api.socket: a running moetuned answers at {path} already; stop it (systemctl stop moetuned), "
+            "or give this one another api.socket or --runtime-dir."
         )
     raise ListenError(f"api.socket: cannot tell whether {path} is in use: {os.strerror(result)}.")
+
+
+def _cure(error: OSError) -> str:
+    """What somebody without rights can do; nothing for other errors."""
+    return _OWN_DIRECTORY if isinstance(error, PermissionError) and os.geteuid() != 0 else ""
 
 
 def unlink_own(path: str, identity: tuple[int, int]) -> None:

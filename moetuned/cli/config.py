@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from typing import NoReturn
 
 import click
 import msgspec
 import yaml
 
-from moetuned import tunables
-from moetuned.host.config_files import DEFAULT_PATH, LoadedConfig, load_files
+from moetuned import backends, tunables
+from moetuned.host.config_files import DEFAULT_PATH, LoadedConfig, load_files, missing_places
 from moetuned.parse.config_problem import ConfigError, Problem
 from moetuned.parse.config_sample import sample_config
 
@@ -59,19 +60,26 @@ def show(file: str | None, as_json: bool) -> None:
 
 def _load(file: str | None) -> LoadedConfig:
     try:
-        loaded = load_files(file, tunables.known_sysctls())
+        loaded = load_files(
+            file,
+            tunables.known_sysctls(),
+            known_kinds=backends.names(),
+            further=(tunables.check_tuning, missing_places),
+        )
     except ConfigError as error:
         _refuse(error)
-    last = loaded.files[-1] if loaded.files else ""
-    if problems := [Problem(last, "", None, problem) for problem in tunables.problems_of(loaded.config.tuning)]:
-        _refuse(ConfigError(problems))
-    for warning in loaded.warnings:
-        click.echo(f"warning: {warning}", err=True)
+    _warn(loaded.warnings)
     return loaded
+
+
+def _warn(warnings: Iterable[Problem]) -> None:
+    for warning in warnings:
+        click.echo(f"warning: {warning}", err=True)
 
 
 def _refuse(error: ConfigError) -> NoReturn:
     click.echo(str(error), err=True)
+    _warn(error.warnings)
     count = len(error.problems)
     click.echo(f"{count} problem{'' if count == 1 else 's'}; moetuned would not start with this.", err=True)
     sys.exit(EXIT_NO)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from typing import Any, NoReturn
@@ -13,6 +14,7 @@ from moetuned.schema.units import parse_bytes
 EXIT_NO = 1
 EXIT_USAGE = 2
 _MOST_CONTEXT = 1 << 24
+_SOLD_RATE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) ?([kmgtKMGT])[bB]?(?:/s)?")
 
 
 def _bytes(_context: click.Context, option: click.Parameter, value: str | None) -> int | None:
@@ -26,6 +28,17 @@ def _bytes(_context: click.Context, option: click.Parameter, value: str | None) 
     if size == 0 and option.name != "cache_ram":
         raise click.BadParameter("0 is too little")
     return size
+
+
+def _rate(context: click.Context, option: click.Parameter, value: str | None) -> int | None:
+    """Bytes a second as disks are sold: K, M, G are powers of 1000, and "/s" may follow. A usage error otherwise."""
+    if value is None:
+        return None
+    match = _SOLD_RATE.fullmatch(value.strip())
+    if match is None:
+        return _bytes(context, option, value.strip().removesuffix("/s"))
+    rate = int(float(match[1]) * 1000 ** (1 + "kmgt".index(match[2].lower())))
+    return _bytes(context, option, str(rate))
 
 
 @click.command(
@@ -45,9 +58,9 @@ def _bytes(_context: click.Context, option: click.Parameter, value: str | None) 
 @click.option("--vram", metavar="SIZE", callback=_bytes, help="Memory of a GPU to use as well.")
 @click.option(
     "--disk-read",
-    metavar="SIZE",
-    callback=_bytes,
-    help="Sequential bytes a second that the disk is sold with, e.g. 3.5G.",
+    metavar="RATE",
+    callback=_rate,
+    help="Sequential bytes a second that the disk is sold with, e.g. 3.5G (here powers of 1000).",
 )
 @click.option(
     "--context", type=click.IntRange(1, _MOST_CONTEXT), help="Context length in tokens. [16384, or the model's if less]"
@@ -70,8 +83,6 @@ def command(**values: Any) -> None:
 
     MODEL is a GGUF file, any part of a split one, or only its first megabytes. Exits 1 when it does not fit.
     """
-    import msgspec
-
     from moetuned.cli.estimate_facts import Question, answer
     from moetuned.gguf.header import GgufError
     from moetuned.host.disk_measure import MeasureError
@@ -90,7 +101,12 @@ def command(**values: Any) -> None:
     except (MachineError, MeasureError, ValueError) as error:
         _fail(str(error))
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
+        import json
+
+        import msgspec
+
+        # ASCII only: a file's name may hold bytes that are no UTF-8.
+        click.echo(json.dumps(msgspec.to_builtins(found), indent=2))
     else:
         from moetuned.cli.estimate_view import render
         from moetuned.cli.status import wants_colour
@@ -102,5 +118,7 @@ def command(**values: Any) -> None:
 
 
 def _fail(message: str) -> NoReturn:
-    click.echo(f"moetunectl: {message}", err=True)
+    from moetuned.cli.verify_view import printable
+
+    click.echo(f"moetunectl: {printable(message)}", err=True)
     sys.exit(EXIT_USAGE)

@@ -19,7 +19,7 @@ from moetuned.host.disk_measure import MeasureError, measure_slices
 from moetuned.host.fit_params import PROGRAM as FIT_PARAMS
 from moetuned.host.fit_params import ask_exact
 from moetuned.host.model_outline import ModelOutline, read_outline
-from moetuned.schema.estimate import Amount, DiskFacts, Estimate, MachineFacts, Measured
+from moetuned.schema.estimate import UNKNOWN_SWAP, Amount, DiskFacts, Estimate, MachineFacts, Measured
 from moetuned.schema.model import ByteRange
 from moetuned.schema.snapshot import BackendView
 from moetuned.schema.units import format_bytes
@@ -99,11 +99,12 @@ def _machine(question: Question) -> tuple[MachineFacts, list[str]]:
         here,
         limit=Amount(question.ram, question.ram, "--ram"),
         system=Amount(least, most, "assumed: without a desktop, with one"),
-        swap=Amount(0, 0, "unknown for another machine"),
+        swap=Amount(0, 0, UNKNOWN_SWAP),
         load=None,
         vram=vram,
     )
-    return facts, ["the number and kind of CPU cores are this machine's"]
+    disk = "" if question.disk_read is not None else " and the kind of disk (say yours with --disk-read)"
+    return facts, [f"the number and kind of CPU cores{disk} are this machine's"]
 
 
 def _disk(question: Question, outline: ModelOutline, machine: MachineFacts) -> DiskFacts:
@@ -166,8 +167,14 @@ def _program(named: str | None) -> tuple[Program, str | None]:
             return Program(), None
     else:
         path = named if "/" in named else find_program(named)
-        if path is None or not os.path.isfile(path) or not os.access(path, os.X_OK):
-            raise ValueError(f"--backend {named} is no program")
+        if path is None:
+            raise ValueError(f"--backend {named}: there is no such program on PATH; give its path")
+        if not os.path.exists(path):
+            raise ValueError(f"--backend {named}: there is no such file")
+        if not os.path.isfile(path):
+            raise ValueError(f"--backend {named} is no file; name the llama-server in it")
+        if not os.access(path, os.X_OK):
+            raise ValueError(f"--backend {named} is not executable; name the llama-server itself, or chmod +x it")
     flags = ask_flags(path)
     if named is not None and flags.unknown is not None:
         raise ValueError(f"--backend: {flags.unknown}")

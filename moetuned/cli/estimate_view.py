@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import click
 
 from moetuned.decide.compute_buffer import MIB
-from moetuned.schema.estimate import Amount, Estimate, Exact, Forecast, Ledger, LedgerLine, Rate
+from moetuned.schema.estimate import UNKNOWN_SWAP, Amount, Estimate, Exact, Forecast, Ledger, LedgerLine, Rate
 from moetuned.schema.units import format_bytes, format_rate, format_ratio
 
 _SMALLEST_WIDTH = 76
@@ -104,7 +104,7 @@ def _verdict(page: _Page, found: Estimate) -> None:
     cast = found.forecast
     share = _percent(found.ledger.ratio_low, found.ledger.ratio_high)
     fit = f"{share} of the experts fit in memory. " if found.experts else ""
-    colour = {"close to in-memory": "green", "slow": "red"}.get(cast.word, "yellow")
+    colour = {"close to in-memory": "green", "in memory": "green", "slow": "red"}.get(cast.word, "yellow")
     advice = f": {cast.advice}" if cast.advice else ""
     page.text(f"{cast.word.upper()}: {fit}Forecast {_speed_range(cast)}, not a promise{advice}.", colour, bold=True)
 
@@ -138,9 +138,10 @@ def _bar(page: _Page, ledger: Ledger, limit: Amount, place: str) -> None:
         drawn += _SIGNS[group] * (min(columns, round(columns * seen / max(1, limit.high_bytes))) - len(drawn))
     page.raw(f"  {drawn}{_EMPTY * (columns - len(drawn))}")
     names = {"system": "system", "backend": "backend", "weights": "needed by every token", "experts": "experts"}
-    legend = "  ".join(f"{_SIGNS[group]} {names[group]}" for group, size in groups.items() if size)
-    free = "" if len(drawn) >= columns else f"  {_EMPTY} free"
-    page.raw(f"  {legend}{free}")
+    legend = [f"{_SIGNS[group]} {names[group]}" for group, size in groups.items() if size]
+    if len(drawn) < columns:
+        legend.append(f"{_EMPTY} free")
+    page.raw("  " + "  ".join(legend))
     page.text(f"  of {format_bytes(limit.high_bytes)}: {limit.source}")
 
 
@@ -163,8 +164,9 @@ def _table(page: _Page, found: Estimate) -> None:
         copied = "; others are in the copies" if "copies" in found.ledger.room.source else ""
         _table_line(page, label, found.ledger.room, found.defaults.room, f"of {whole} of experts{copied}")
     swap = found.machine.swap
-    swap_text = f"{format_bytes(swap.high_bytes)}, {swap.source}" if swap.high_bytes else "none"
-    page.field("swap", f"{swap_text}; not counted: a backend in swap is slower than one with less cache")
+    if swap.source != UNKNOWN_SWAP:
+        swap_text = f"{format_bytes(swap.high_bytes)}, {swap.source}" if swap.high_bytes else f"none ({swap.source})"
+        page.field("swap", f"{swap_text}; not counted: a backend in swap is slower than one with less cache")
     if found.defaults.shortage is not None and found.ledger.shortage is None:
         page.field("default", f"with llama-server's own defaults it would not run: {found.defaults.shortage}", "yellow")
 
@@ -205,12 +207,14 @@ def _speed(page: _Page, found: Estimate) -> None:
         )
     read = cast.disk_bytes_per_token
     page.field("from disk", f"{_range(read)} a token ({read.source})" if read.high_bytes else "nothing, once warm")
-    if read.high_bytes:
+    if read.high_bytes or found.disk.rate is not None:
         page.field(
             "disk",
             f"{_rate(cast.disk)} at {found.disk.window_bytes >> 10} KiB a fault ({cast.disk.source}; {found.disk.kind_source})",
         )
     page.field("CPU", f"{_rate(cast.compute)} of weights ({cast.compute.source})")
+    if cast.gpu is not None:
+        page.field("GPU", f"{_rate(cast.gpu)} of weights ({cast.gpu.source})")
 
 
 def _rate(rate: Rate) -> str:

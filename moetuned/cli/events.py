@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 
 import click
+
+_EVENT_ID = re.compile(r"[0-9a-f]{1,32}-[0-9a-f]{1,32}")
+
+
+def _event_id(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    if value is not None and _EVENT_ID.fullmatch(value) is None:
+        raise click.BadParameter(f"{value[:60]!r} is no event id; take one from moetunectl events --json.")
+    return value
 
 
 @click.command(
@@ -13,7 +22,13 @@ import click
     epilog="Examples:\n\n\b\n  moetunectl events\n  moetunectl events --json | jq -r 'select(.name == \"thrash_begin\").message'",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line, for programs.")
-@click.option("--since", metavar="ID", default=None, help="Only events after the one with this id.")
+@click.option(
+    "--since",
+    metavar="ID",
+    default=None,
+    callback=_event_id,
+    help="Only events after the one with this id (see --json).",
+)
 @click.option(
     "--socket",
     "path",

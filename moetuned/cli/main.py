@@ -8,22 +8,46 @@ Exit codes: 0 done; 1 the answer is "no"; 2 usage; 3 the daemon cannot be reache
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import pkgutil
 import sys
+from typing import Any
 
 import click
 
 from moetuned import __version__
 from moetuned.api.errors import DaemonError
 
+EXIT_NO = 1
 EXIT_USAGE = 2
 EXIT_REFUSED = 4
 
 
+class _ReaderGone(Exception):  # noqa: N818
+    """Nobody reads the output any more (head, less). Click would make a failure of BrokenPipeError."""
+
+
 class CommandFiles(click.Group):
     """A group whose commands are the modules beside this one that have an object `command`."""
+
+    def make_context(self, *arguments: Any, **keys: Any) -> click.Context:
+        """See `click.Group`; also the help text may find its reader gone."""
+        try:
+            return super().make_context(*arguments, **keys)
+        except BrokenPipeError as error:
+            raise _ReaderGone from error
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """See `click.Group`."""
+        try:
+            result = super().invoke(ctx)
+            if sys.stdout is not None:
+                sys.stdout.flush()
+        except BrokenPipeError as error:
+            raise _ReaderGone from error
+        return result
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names of the commands, sorted."""
@@ -76,10 +100,22 @@ def run(arguments: list[str] | None = None) -> int:
     except PermissionError as error:
         click.echo(f"moetunectl: {error.filename or 'this'}: {error.strerror}; run this with sudo.", err=True)
         return EXIT_REFUSED
-    except BrokenPipeError:  # the reader (head, less) has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except _ReaderGone:  # the reader (head, less) has seen enough
+        _drop_output()
         return 0
+    except OSError as error:  # a full disk under the output, mostly
+        _drop_output()
+        said = error.strerror or str(error)
+        what = f"{error.filename}: {said}" if error.filename else f"cannot write the output: {said}"
+        click.echo(f"moetunectl: {what}.", err=True)
+        return EXIT_NO
     return result if isinstance(result, int) else 0
+
+
+def _drop_output() -> None:
+    """Let what is still to be written go nowhere: Python writes it when it ends, and would fail once more."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def main() -> None:

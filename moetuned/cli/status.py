@@ -79,4 +79,9 @@ def _show(client: Client, *, as_json: bool, clear: bool = False) -> None:
 
 def wants_colour() -> bool:
     """Colour only for a terminal that can, and never against NO_COLOR (no-color.org)."""
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return (
+        sys.stdout is not None
+        and sys.stdout.isatty()
+        and not os.environ.get("NO_COLOR")
+        and os.environ.get("TERM") != "dumb"
+    )

@@ -256,6 +256,7 @@ def _explained(
         "summary": manual.summary,
         "why": manual.why,
         "not_when": manual.not_when,
+        "side_effect": manual.side_effect or None,
         "source": manual.source,
         "wanted": wanted or None,
         "now": now or "unknown, no backend of the config has a model",

@@ -16,10 +16,9 @@ import msgspec
 
 from moetuned.cli.verify_report import GivenSums, build_report
 from moetuned.cli.verify_view import ProgressLine, printable, report_json, report_text
-from moetuned.gguf.split_files import part_names
 from moetuned.host.checksum_sources import Expected, SourceError, expected_of, find_expected, read_list
 from moetuned.host.file_hash import FileStamp, stamp_of
-from moetuned.host.model_check import ModelCheck, PartCheck, Problem, check_model, hole_problem
+from moetuned.host.model_check import ModelCheck, PartCheck, Problem, check_model, hole_problem, named_parts
 from moetuned.host.model_hash import HashJob, HashOutcome, ModelHash, worker_count
 from moetuned.host.sha256_state import can_resume
 from moetuned.host.verify_state import (
@@ -95,7 +94,7 @@ def command(**options: Any) -> None:
         wanted = [part for part in wanted if part.path in expected]
     outcomes, read_bytes, seconds = _hash(wanted, options, notes)
     report = build_report(model, check, expected, given, outcomes, notes)
-    report = msgspec.structs.replace(report, read_bytes=read_bytes, seconds=seconds)
+    report = msgspec.structs.replace(report, read_bytes=read_bytes, seconds=seconds, quick=options["quick"])
     if options["as_json"]:
         click.echo(report_json(report))
     else:
@@ -107,13 +106,20 @@ def _require_model(model: str, asked: str) -> None:
     directory, name = os.path.split(model)
     if os.path.isdir(model):
         _fail(f"{asked} is a directory; name a GGUF file in it, of a split model any part", EXIT_USAGE)
-    if not any(os.path.lexists(os.path.join(directory, one)) for one in part_names(name)):
-        _fail(f"{asked}: there is no such file", EXIT_USAGE)
+    try:
+        os.lstat(model)
+    except PermissionError as error:
+        _fail(f"{asked}: {error.strerror}; run this as a user who may read it", EXIT_USAGE)
+    except OSError:
+        if not any(os.path.lexists(os.path.join(directory, one)) for one in named_parts(name)):
+            _fail(f"{asked}: there is no such file", EXIT_USAGE)
 
 
 def _given(sums: str) -> GivenSums:
     if is_sha256(sums) and not os.path.exists(sums):
         return GivenSums((Checksum(None, sums.lower()),), "--sha256")
+    if not os.path.lexists(sums):
+        _fail(f"--sha256 {sums} is neither a file nor a SHA-256 sum (64 hex digits)", EXIT_USAGE)
     try:
         return GivenSums(read_list(sums), sums)
     except SourceError as error:

@@ -31,7 +31,9 @@ class PartReport(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """JSON of the whole. `ok` is what the exit code says; `read_bytes` and `seconds` are of this run's reading."""
+    """JSON of the whole. `ok` is what the exit code says; `read_bytes` and `seconds` are of this run's reading; `quick`: no
+    sums were looked for; `extents_checked`: false when a tensor of unknown type may end anywhere.
+    """
 
     ok: bool
     content_compared: bool
@@ -43,6 +45,8 @@ class Report(msgspec.Struct, frozen=True):
     notes: tuple[str, ...]
     read_bytes: int = 0
     seconds: float = 0.0
+    quick: bool = False
+    extents_checked: bool = True
 
 
 class GivenSums(msgspec.Struct, frozen=True):
@@ -76,6 +80,12 @@ def build_report(
         parts=parts,
         problems=check.problems,
         notes=tuple(notes),
+        extents_checked=not any(
+            tensor.size_bytes is None
+            for part in check.parts
+            if part.header is not None
+            for tensor in part.header.tensors
+        ),
     )
 
 

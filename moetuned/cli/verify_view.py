@@ -41,7 +41,8 @@ def report_text(report: Report, show_sums: bool) -> str:
     structure = [one for one in problems if one.kind not in ("content", "size", "unlisted", "holes")]
     lines = [what]
     if not structure:
-        lines.append(_LABEL.format("headers") + "as they should be, every tensor lies inside its file")
+        inside = "every tensor lies inside its file" if report.extents_checked else "as far as its types are known"
+        lines.append(_LABEL.format("headers") + f"as they should be, {inside}")
     lines.append(_LABEL.format("content") + _content(report))
     lines += [_LABEL.format("wrong") + problem.sentence for problem in problems]
     lines += [_LABEL.format("note") + note for note in report.notes]
@@ -57,6 +58,8 @@ def report_text(report: Report, show_sums: bool) -> str:
 def _content(report: Report) -> str:
     compared = [part for part in report.parts if part.content in ("equal", "different")]
     if not compared:
+        if report.quick:
+            return "was not read (--quick)"
         if any(part.content == "not_compared" for part in report.parts):
             return "was not compared: nothing beside the model says what its SHA-256 should be (--sha256 FILE)"
         return "was not read: it is already known that something is wrong"

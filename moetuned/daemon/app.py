@@ -152,7 +152,7 @@ class App:
             return "moetuned is stopping"
         self._notifier.reloading()
         try:
-            loaded = load_checked(self._paths.config, self._fs)
+            loaded = load_checked(self._paths.config)
         except ConfigError as error:
             log.error("the new config is not used, the old one stays in force:\n%s", error)
             self._notes = (f"the new config is not used: {error.problems[0]}",)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from moetuned.daemon import warm_baseline
 from moetuned.daemon.announcer import Announcer
 from moetuned.daemon.model_care import ModelCare, kv_cost
 from moetuned.daemon.settings import Settings, detector_settings, relief_settings
@@ -77,18 +78,34 @@ class Judge:
         own = watched.sample
         assert own is not None
         watched.signals = signals.derive(window, watched.name, watched.facts)
+        kills = watched.detector.phase.oom_kills
         step = detector.step(watched.detector, watched.signals, own, watched.facts, detector_settings(settings))
         watched.detector, watched.verdict = step.state, step.verdict
+        oom_killed = kills is not None and (step.state.phase.oom_kills or 0) > kills
         watched.memory = msgspec.structs.replace(
             memory_view(window[-1].machine, own), seconds_to_limit=watched.signals.get("seconds_to_limit")
         )
         self._note_health(watched, settings, now)
+        self._note_cache(watched, now)
         if watched.verdict.paging == Paging.STEADY and watched.verdict.phase == Phase.DECODE and watched.residency:
             watched.cache_when_steady_bytes = watched.residency.resident_bytes
+        warm_baseline.keep(watched, now)
         for begun in step.begun:
-            if watched.supervisor is not None and begun.name in (EventName.BACKEND_DOWN, EventName.BACKEND_RECOVERED):
-                continue  # Its supervisor knows why and says so.
+            if begun.name in (EventName.BACKEND_DOWN, EventName.BACKEND_RECOVERED) and not _tells(
+                watched, begun.name, oom_killed=oom_killed
+            ):
+                continue
             self._announcer.say(begun.name, watched.name, begun.message, begun.reasons)
+
+    @staticmethod
+    def _note_cache(watched: Watched, now: float) -> None:
+        if watched.cache_stands_in_until is not None and now >= watched.cache_stands_in_until:
+            watched.cache_stands_in_until = None
+        # While the earlier daemon's figure stands in, it stays: the cache may have been lost since.
+        cgroup = None if watched.sample is None else watched.sample.cgroup
+        if watched.calm and watched.cache_stands_in_until is None and cgroup is not None:
+            size, shared = cgroup.file_bytes, cgroup.shared_bytes or 0
+            watched.cache_when_calm_bytes = None if size is None else max(0, size - shared)
 
     def _note_health(self, watched: Watched, settings: Settings, now: float) -> None:
         http = None if watched.sample is None else watched.sample.http
@@ -129,6 +146,19 @@ class Judge:
             if cache is None:
                 cache = supervisor.state.plan.prompt_cache_mib
             supervisor.restart(LaunchPlan(restart.context_length, cache))
+
+
+def _tells(watched: Watched, name: EventName, *, oom_killed: bool) -> bool:
+    """Whether the detector's word that it is down, or up again, is an event.
+
+    A supervisor knows why and says so itself. One that nobody configured was most likely ended by its owner and comes and goes as
+    it likes: the log has it, and only the OOM killer's work is an event.
+    """
+    if watched.supervisor is not None:
+        return False
+    if name == EventName.BACKEND_DOWN:
+        watched.down_told = watched.config is not None or oom_killed
+    return watched.down_told
 
 
 def _relief_facts(watched: Watched) -> relief.ReliefFacts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 
-from moetuned.daemon import discovery
+from moetuned.daemon import discovery, warm_baseline
 from moetuned.daemon.loop import Loop
 from moetuned.daemon.matching import match
 from moetuned.daemon.model_care import ModelCare
@@ -135,15 +135,16 @@ class Roster:
             leaving.say = say
             leaving.reconfigure(config)
             watched.supervisor = leaving
+            watched.relief = relief.ReliefState(restarted_at=leaving.relief_restarts)
             leaving.resume()
             return
         supervisor = Supervisor(config, self._loop, self._clock, self._records, say, self._timing)
         watched.supervisor = supervisor
         supervisor.start()
-        if supervisor.adopted_age_seconds is not None:
-            # Its last start may have been a relief restart: the cool-down outlives the daemon that made it.
-            began = self._clock.monotonic() - supervisor.adopted_age_seconds
-            watched.relief = relief.ReliefState(restarted_at=(began,))
+        # Cool-down and budget outlive the daemon that made the restarts; no other start counts for them.
+        watched.relief = relief.ReliefState(restarted_at=supervisor.relief_restarts)
+        if supervisor.warm is not None:
+            warm_baseline.restore(watched, supervisor.warm, self._clock.monotonic())
 
     def _change(self, watched: Watched, config: Backend) -> None:
         """A changed entry. A running backend that stays supervised is not restarted for it."""
@@ -201,6 +202,8 @@ class Roster:
             return
         if watched.process is not None:
             watched.forget_process(now)
+        if watched.main is not None:
+            watched.forget_baseline()
         watched.main = supervisor.identity
         if watched.main is not None:
             self._take(watched, supervisor, now)

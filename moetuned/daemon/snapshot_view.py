@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import msgspec
 
+from moetuned.daemon.supervisor import Supervisor
 from moetuned.daemon.watched import Watched
 from moetuned.decide.sentence import sentence
+from moetuned.decide.supervision import Stage
 from moetuned.schema.sample import Sample
 from moetuned.schema.snapshot import BackendView, ContextView, MachineView, ResidencyView
+from moetuned.schema.verdict import Phase
+
+STARTING_SECONDS = 30.0
+"""A backend that cannot be asked is called starting for this long."""
 
 
 def backend_view(watched: Watched, now: float) -> BackendView:
@@ -23,7 +29,7 @@ def backend_view(watched: Watched, now: float) -> BackendView:
         name=watched.name,
         kind=watched.kind,
         verdict=watched.verdict,
-        sentence=sentence(watched.verdict, signals, watched.memory, now, _absence(watched)),
+        sentence=sentence(watched.verdict, signals, watched.memory, now, _absence(watched, now)),
         pid=None if watched.process is None else watched.process.pid,
         url=watched.url,
         supervised=supervisor is not None,
@@ -49,12 +55,22 @@ def backend_view(watched: Watched, now: float) -> BackendView:
     )
 
 
-def _absence(watched: Watched) -> str | None:
+def _absence(watched: Watched, now: float) -> str | None:
     if watched.supervisor is not None:
-        return watched.supervisor.absence
+        return watched.supervisor.absence or _starting(watched, watched.supervisor, now)
     if watched.config is not None:
         return "is not running, or no running process was recognised as it"
     return None
+
+
+def _starting(watched: Watched, supervisor: Supervisor, now: float) -> str | None:
+    """For one that has not been heard of yet, but not for ever."""
+    verdict = watched.verdict
+    if supervisor.state.stage != Stage.LOADING or verdict.phase != Phase.UNKNOWN:
+        return None
+    if verdict.phase_since is not None and now - verdict.phase_since > STARTING_SECONDS:
+        return None
+    return "was found running and has not answered yet" if supervisor.adopted else "is starting"
 
 
 def _residency(watched: Watched, now: float) -> ResidencyView:

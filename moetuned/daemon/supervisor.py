@@ -8,6 +8,8 @@ import selectors
 import signal
 from collections.abc import Callable, Mapping, Sequence
 
+import msgspec
+
 from moetuned.daemon.loop import Loop
 from moetuned.decide import supervision as sv
 from moetuned.host import spawn
@@ -64,8 +66,13 @@ class Supervisor:
         self._directory = record_directory
         self._template: Sequence[str] | None = None
         self.process: spawn.SupervisedProcess | None = None
+        self.adopted = False
+        """Whether an earlier daemon started the process that runs."""
         self.adopted_age_seconds: float | None = None
         """How long ago an earlier daemon started the process that was taken over; None when it was not, or is not known."""
+        self.relief_restarts: tuple[float, ...] = ()
+        """Monotonic seconds of the restarts that were made to free memory, also those of an earlier daemon in this boot."""
+        self._recorded: backend_record.BackendRecord | None = None
         self.state = sv.Supervision(config.name, preferred_plan(config), timing)
 
     @property
@@ -88,7 +95,9 @@ class Supervisor:
             self._do(sv.begin(self.state))
 
     def restart(self, plan: sv.LaunchPlan) -> None:
-        """End it and start it again with `plan`."""
+        """End it and start it again with `plan`, to free memory."""
+        # Recorded with the process that is started: a restart that a killed daemon did not finish must not hold up the next one.
+        self.relief_restarts = (*self.relief_restarts, self._clock.monotonic())[-backend_record.MOST_RESTARTS :]
         self._do(sv.restart(self.state, plan, self._clock.monotonic()))
 
     def reconfigure(self, config: Backend) -> None:
@@ -127,6 +136,22 @@ class Supervisor:
     def tick(self) -> None:
         """Time passed."""
         self._do(sv.tick(self.state, self._clock.monotonic()))
+
+    @property
+    def warm(self) -> backend_record.WarmBaseline | None:
+        """What is recorded of how this very process was while it ran well."""
+        return None if self._recorded is None else self._recorded.warm
+
+    def keep_warm(self, warm: backend_record.WarmBaseline) -> None:
+        """Record how the process was while it ran well, for the daemon that takes it over. Nothing without a record."""
+        if self._recorded is None:
+            return
+        # Also when it cannot be written, which is then tried again no sooner than for the next change.
+        self._recorded = msgspec.structs.replace(self._recorded, warm=warm)
+        try:
+            backend_record.write(self._recorded, self._directory)
+        except OSError as error:
+            log.info("%s: cannot record how fast it is when warm: %s", self.config.name, error.strerror)
 
     def let_go(self) -> None:
         """Stop watching without ending it: the next daemon takes it over."""
@@ -174,7 +199,7 @@ class Supervisor:
             self._do(sv.failed_to_start(self.state, str(error), self._clock.monotonic()))
             return
         self._template = supervise.command
-        self.adopted_age_seconds = None
+        self.adopted, self.adopted_age_seconds = False, None
         log.info("%s: started as process %d%s", self.config.name, process.identity.pid, self._with(plan))
         self._watch(process)
         self._record(process, argv, plan)
@@ -189,19 +214,19 @@ class Supervisor:
 
     def _record(self, process: spawn.SupervisedProcess, argv: list[str], plan: sv.LaunchPlan) -> None:
         try:
-            backend_record.write(
-                backend_record.BackendRecord(
-                    name=self.config.name,
-                    pid=process.identity.pid,
-                    start_ticks=process.identity.start_ticks,
-                    argv=tuple(argv),
-                    context_length=plan.context_length,
-                    boot_id=spawn.boot_id(),
-                    prompt_cache_mib=plan.prompt_cache_mib,
-                    started_wall_seconds=self._clock.wall(),
-                ),
-                self._directory,
+            record = backend_record.BackendRecord(
+                name=self.config.name,
+                pid=process.identity.pid,
+                start_ticks=process.identity.start_ticks,
+                argv=tuple(argv),
+                context_length=plan.context_length,
+                boot_id=spawn.boot_id(),
+                prompt_cache_mib=plan.prompt_cache_mib,
+                started_wall_seconds=self._clock.wall(),
+                relief_restarts_at=self.relief_restarts,
             )
+            backend_record.write(record, self._directory)
+            self._recorded = record
         except OSError as error:
             log.warning(
                 "%s: cannot record its process in %s (%s): if moetuned dies, the next one will not find it",
@@ -213,6 +238,10 @@ class Supervisor:
             record = backend_record.read(self.config.name, self._directory)
             if record is None or record.boot_id != spawn.boot_id():
                 return False
+            # They count whether its process still runs or not. No restart lies ahead.
+            now = self._clock.monotonic()
+            kept = tuple(sorted(at for at in record.relief_restarts_at if at <= now))
+            self.relief_restarts = kept[-backend_record.MOST_RESTARTS :]
             process = spawn.adopt(ProcessIdentity(record.pid, record.start_ticks))
         except (backend_record.RecordError, OSError) as error:
             log.warning("%s: whether an earlier moetuned started it cannot be told: %s", self.config.name, error)
@@ -223,6 +252,8 @@ class Supervisor:
         self.state = sv.adopt(self.state, plan)
         if record.started_wall_seconds is not None:
             self.adopted_age_seconds = max(0.0, self._clock.wall() - record.started_wall_seconds)
+        self.adopted = True
+        self._recorded = record
         log.info(
             "%s: an earlier moetuned started it as process %d; taking it over%s",
             self.config.name, process.identity.pid, self._with(plan),
@@ -240,7 +271,7 @@ class Supervisor:
         if how is None:
             return
         self._loop.remove(descriptor)
-        self.process = None
+        self.process, self._recorded = None, None
         log.info("%s: process %d %s", self.config.name, process.identity.pid, how)
         try:
             backend_record.remove(self.config.name, self._directory)

@@ -19,7 +19,7 @@ from moetuned.schema.model import ModelIdentity
 from moetuned.schema.sample import BackendIdentity, BackendSample, RawBackend, RawResidency, Residency
 from moetuned.schema.signals import Signals
 from moetuned.schema.snapshot import MemoryView, WarmView
-from moetuned.schema.verdict import Verdict
+from moetuned.schema.verdict import Paging, Verdict
 
 _numbers = itertools.count(1)
 
@@ -70,6 +70,12 @@ class Watched:
         self.verdict = Verdict(name, at_seconds)
         self.memory = MemoryView()
         self.cache_when_steady_bytes: int | None = None
+        self.cache_when_calm_bytes: int | None = None
+        """Page cache of its cgroup when it last ran well."""
+        self.cache_stands_in_until: float | None = None
+        """Until then the above is what an earlier daemon saw, and is what the cache is compared with."""
+        self.warm_kept_at: float | None = None
+        self.down_told = False
         self.relief = ReliefState()
         self.would_do: tuple[str, ...] = ()
 
@@ -105,7 +111,14 @@ class Watched:
             model_bytes=None if model is None else model.size_bytes,
             layout=None if model is None else model.layout,
             disks=self.disks,
+            earlier_cache_bytes=None if self.cache_stands_in_until is None else self.cache_when_calm_bytes,
+            address_known=self.url is not None,
         )
+
+    @property
+    def calm(self) -> bool:
+        """Whether what it does now is how it should be."""
+        return self.verdict.paging in (Paging.STEADY, Paging.STREAMING)
 
     @property
     def model_identity(self) -> ModelIdentity | None:
@@ -148,6 +161,10 @@ class Watched:
         self.next_cgroup = now
         self.residency_unknown = "not looked at yet"
         self.next_residency = now
+
+    def forget_baseline(self) -> None:
+        """Another process was started: what is recorded of the last one is not of this one."""
+        self.cache_when_calm_bytes, self.cache_stands_in_until, self.warm_kept_at = None, None, None
 
     def forget_process(self, now: float) -> None:
         """The process ended: nothing that belonged to it may speak for the next one."""

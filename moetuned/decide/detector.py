@@ -8,10 +8,11 @@ from __future__ import annotations
 import msgspec
 
 from moetuned.decide.detector_memory import MemoryAxis, shown, step_memory
-from moetuned.decide.detector_paging import PagingAxis, step_paging
+from moetuned.decide.detector_paging import MAX_BESTS, PagingAxis, step_paging
 from moetuned.decide.detector_phase import PhaseState, step_phase
 from moetuned.decide.detector_settings import DetectorSettings
 from moetuned.decide.facts import BackendFacts
+from moetuned.decide.paging_evidence import Best
 from moetuned.schema.event import EventName
 from moetuned.schema.sample import BackendSample
 from moetuned.schema.signals import Signals
@@ -45,9 +46,9 @@ class Step(msgspec.Struct, frozen=True):
     begun: tuple[Begun, ...] = ()
 
 
-def initial(backend: str) -> DetectorState:
-    """The state before the first tick."""
-    return DetectorState(backend)
+def initial(backend: str, best: tuple[Best, ...] = ()) -> DetectorState:
+    """The state before the first tick. `best`: its warm best as an earlier daemon saw it."""
+    return DetectorState(backend, paging=PagingAxis(best=best[-MAX_BESTS:]))
 
 
 def step(
@@ -58,7 +59,7 @@ def step(
     settings: DetectorSettings,
 ) -> Step:
     """The verdict at `signals.at_seconds`, and what began with it."""
-    phase = step_phase(state.phase, sample, signals.at_seconds)
+    phase = step_phase(state.phase, sample, signals.at_seconds, address_known=facts.address_known)
     paging = step_paging(
         state.paging,
         signals,

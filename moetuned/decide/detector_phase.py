@@ -31,12 +31,14 @@ class PhaseStep(msgspec.Struct, frozen=True):
     begun: tuple[tuple[EventName, str], ...] = ()
 
 
-def step_phase(state: PhaseState, sample: BackendSample, at_seconds: float) -> PhaseStep:
-    """Phase at this sample."""
+def step_phase(
+    state: PhaseState, sample: BackendSample, at_seconds: float, *, address_known: bool = False
+) -> PhaseStep:
+    """Phase at this sample. `address_known`: it can be asked over HTTP, so no answer is one that did not come."""
     seen = state.process if sample.process is None else (sample.process.pid, sample.process.start_ticks)
     if seen != state.process:
         state = msgspec.structs.replace(state, process=seen, was_ready=False, phase=Phase.UNKNOWN, since=None)
-    phase, text = _phase(state, sample)
+    phase, text = _phase(state, sample, address_known=address_known)
     begun: list[tuple[EventName, str]] = []
     down = state.down
     oom_kills = state.oom_kills if sample.cgroup is None or sample.cgroup.oom_kills is None else sample.cgroup.oom_kills
@@ -70,11 +72,16 @@ def _down_message(state: PhaseState, *, killed: bool) -> str:
     return f"its process (pid {pid}) ended {when}unexpectedly: look at its log"
 
 
-def _phase(state: PhaseState, sample: BackendSample) -> tuple[Phase, str]:
+def _phase(state: PhaseState, sample: BackendSample, *, address_known: bool) -> tuple[Phase, str]:
     if sample.process is None:
         if sample.process_gone:
             return Phase.ABSENT, "no process"
         return Phase.UNKNOWN, "its process could not be read"
+    if sample.http is None and address_known:
+        return (
+            Phase.UNKNOWN,
+            "it gave no fresh answer over HTTP" if state.was_ready else "it has not answered over HTTP yet",
+        )
     if sample.http is None:
         return Phase.UNKNOWN, "no HTTP address is known to ask"
     return _answered(state, sample.http)

@@ -9,17 +9,21 @@ import msgspec
 from moetuned.decide.context_steps import longest_context, shorter_steps
 from moetuned.decide.forecast import forecast
 from moetuned.decide.launch_flags import Wishes, choose_plan, launch
-from moetuned.decide.ledger import Subject, build_ledger, default_plan, gpu_split
+from moetuned.decide.ledger import VRAM_MARGIN_BYTES, Subject, build_ledger, default_plan, gpu_split
 from moetuned.decide.weights import weights
 from moetuned.gguf.experts import ExpertMap, layout
-from moetuned.gguf.header import Header
+from moetuned.gguf.header import GgufError, Header
 from moetuned.gguf.kv_cache import KvSettings, kv_bytes_per_token, kv_cache
 from moetuned.gguf.metadata import integer
 from moetuned.parse.llama_help import ProgramHelp
 from moetuned.schema.estimate import DiskFacts, Estimate, LaunchPlan, Ledger, MachineFacts, Measured
+from moetuned.schema.units import format_bytes
 
 PREFERRED_CONTEXT_TOKENS = 16384
 """As the configuration's `context.preferred`."""
+
+LONGEST_CONTEXT_TOKENS = 1 << 24
+"""A header that claims more is not believed; the longest published is ten million."""
 
 
 class ModelFacts(msgspec.Struct, frozen=True):
@@ -41,8 +45,9 @@ class Program(msgspec.Struct, frozen=True):
 
 
 def trained_context(header: Header) -> int | None:
-    """Tokens of context a model was trained for; None when it does not say."""
-    return integer(header.metadata, f"{header.architecture}.context_length")
+    """Tokens of context a model was trained for; None when it does not say, or says what is none."""
+    found = integer(header.metadata, f"{header.architecture}.context_length")
+    return found if found is not None and 0 < found <= LONGEST_CONTEXT_TOKENS else None
 
 
 def estimate(
@@ -54,12 +59,14 @@ def estimate(
     measured: Measured | None = None,
     notes: Sequence[str] = (),
 ) -> Estimate:
-    """All of it. Raises GgufError when the metadata lacks what the cache depends on, ValueError for impossible wishes."""
+    """All of it. Raises GgufError when there are no tensors or the metadata lacks what the cache depends on, ValueError for impossible wishes."""
     header = model.headers[0]
     sizes = weights(model.headers, model.experts)
     subject = Subject(model.headers, sizes)
     found = layout(model.experts)
     plan = choose_plan(subject, machine, wishes)
+    if not any(one.tensors for one in model.headers):
+        raise GgufError("it holds no tensors, so there is no model to run; name the file with the weights")
 
     def build(one: LaunchPlan) -> Ledger:
         return build_ledger(subject, one, machine)
@@ -110,6 +117,15 @@ def _notes(model: ModelFacts, rough: str | None, plan: LaunchPlan, trained: int 
         notes.append(
             "this file was converted before llama.cpp knew its compressed attention, so its KV cache is about 70 times "
             "larger than need be: download a newer conversion"
+        )
+    if plan.slots > 1 and not plan.unified:
+        each = plan.context_length // plan.slots
+        notes.append(
+            f"the slots share the context: each of the {plan.slots} gets {each} of the {plan.context_length} tokens"
+        )
+    if plan.gpu_layers == 0:
+        notes.append(
+            f"the GPU is left out: beside {format_bytes(VRAM_MARGIN_BYTES)} of margin no block fits in its memory"
         )
     if trained is not None and plan.context_length > trained:
         notes.append(f"the model was trained for {trained} tokens; more than that needs RoPE scaling")

@@ -11,7 +11,8 @@ class BackendFacts(msgspec.Struct, frozen=True):
     """One backend and its model, bytes. None is unknown; a signal that needs it is unknown then.
 
     `disks` are the names under /sys/block of the devices under the model; `page_bytes` and `clock_ticks` (a second)
-    are the machine's.
+    are the machine's. `earlier_cache_bytes`: page cache of the backend's cgroup while it ran well before the first sample;
+    `address_known`: it can be asked over HTTP.
     """
 
     model_bytes: int | None = None
@@ -19,3 +20,5 @@ class BackendFacts(msgspec.Struct, frozen=True):
     disks: tuple[str, ...] = ()
     page_bytes: int = 4096
     clock_ticks: int = 100
+    earlier_cache_bytes: int | None = None
+    address_known: bool = False

@@ -131,15 +131,16 @@ def forecast(
     rate, compute = fault_rate(disk, threads), compute_rate(machine.physical_cores, machine.load)
     in_ram = active + sizes.every_token_bytes - on_gpu.dense_bytes
     in_vram = on_gpu.dense_bytes + sizes.active_expert_bytes - active
-    slow_compute = in_ram / compute.low_bytes_per_second + in_vram / _GPU_BYTES_PER_SECOND[0] + _TOKEN_SECONDS[1]
+    slow_cpu = in_ram / compute.low_bytes_per_second + _TOKEN_SECONDS[1]
+    slow_gpu = in_vram / _GPU_BYTES_PER_SECOND[0]
     fast_compute = in_ram / compute.high_bytes_per_second + in_vram / _GPU_BYTES_PER_SECOND[1] + _TOKEN_SECONDS[0]
     slow_disk = read.high_bytes / rate.low_bytes_per_second
     fast_disk = read.low_bytes / rate.high_bytes_per_second
-    label, advice = word(ledger.ratio_low)
+    label, advice = word(ledger.ratio_low) if sizes.expert_bytes else _dense_word(again)
     return Forecast(
         word=label,
         advice=advice,
-        tokens_per_second_low=1.0 / (slow_compute + slow_disk),
+        tokens_per_second_low=1.0 / (slow_cpu + slow_gpu + slow_disk),
         tokens_per_second_high=1.0 / max(fast_compute, fast_disk),
         active_expert_bytes=active,
         every_token_bytes=sizes.every_token_bytes,
@@ -147,7 +148,18 @@ def forecast(
         disk_bytes_per_token=read,
         disk=rate,
         compute=compute,
-        limited_by="the disk" if slow_disk > slow_compute else "the CPU",
+        limited_by=max((slow_cpu, "the CPU"), (slow_gpu, "the GPU"), (slow_disk, "the disk"))[1],
+        gpu=Rate(*_GPU_BYTES_PER_SECOND, "assumed for any GPU") if in_vram else None,
+    )
+
+
+def _dense_word(shortage: Amount) -> tuple[str, str]:
+    """The words for a model without experts, all of which every token reads."""
+    if not shortage.high_bytes:
+        return "in memory", ""
+    return (
+        "may not stay in memory",
+        "weights are read again for every token if all else takes its most; take a shorter context",
     )
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from moetuned.decide.compute_buffer import MIB, compute_buffer, process_overhead
 from moetuned.decide.weights import Repacked, Weights, repacked_bytes, repacks
-from moetuned.gguf.header import Header
+from moetuned.gguf.header import GgufError, Header
 from moetuned.gguf.kv_cache import KvCache, KvSettings, kv_cache
 from moetuned.schema.estimate import Amount, LaunchPlan, Ledger, LedgerLine, MachineFacts
 from moetuned.schema.units import format_bytes
@@ -26,6 +26,7 @@ DEFAULT_SLOTS = 4
 VRAM_MARGIN_BYTES = 1 << 30
 """Left free on a GPU, as llama.cpp's `--fit-target` does."""
 
+_MOST_CACHE_BYTES = 1 << 60
 _TOUCHED_ROWS = 0.02  # of a token table; 0.1 to 1.4 % were resident when measured
 
 
@@ -70,6 +71,8 @@ def build_ledger(subject: Subject, plan: LaunchPlan, machine: MachineFacts) -> L
     """The ledger. Raises GgufError when the metadata lacks what the cache depends on, ValueError for an impossible plan."""
     sizes, metadata = subject.weights, subject.headers[0].metadata
     cache = kv_cache(metadata, settings(plan))
+    if cache.total_bytes > _MOST_CACHE_BYTES:
+        raise GgufError("its metadata asks for a KV cache of more than a million TiB; download the file again")
     on_gpu = gpu_split(sizes, plan)
     compute = compute_buffer(metadata, sizes, settings(plan))
     lines = [_line("system", "system and programs", "system", machine.system)]
@@ -232,9 +235,13 @@ def _shortage(lines: Sequence[LedgerLine], machine: MachineFacts) -> str | None:
     limit = machine.limit.high_bytes
     beside = f"beside the {format_bytes(system.low_bytes)} that the system takes" if system.low_bytes else "there"
     if system.low_bytes + backend.low_bytes > limit:
+        copies = _sum(line.amount for line in lines if line.name == "repacked").low_bytes
+        cure = "take a shorter context or a smaller cache type"
+        if copies * 2 > backend.low_bytes:
+            cure = f"{format_bytes(copies)} of it are copies of weights that --no-repack avoids"
         return (
             f"the backend's own memory is at least {format_bytes(backend.low_bytes)}, which does not fit in "
-            f"{format_bytes(limit)} {beside}; take a shorter context or a smaller cache type"
+            f"{format_bytes(limit)} {beside}; {cure}"
         )
     if system.low_bytes + backend.low_bytes + weights.low_bytes > limit:
         return (
@@ -245,7 +252,10 @@ def _shortage(lines: Sequence[LedgerLine], machine: MachineFacts) -> str | None:
     if machine.vram is not None:
         used = _sum(line.amount for line in lines if line.place == "vram")
         if used.low_bytes > machine.vram.high_bytes:
-            return f"{format_bytes(used.low_bytes)} on the GPU do not fit in {format_bytes(machine.vram.high_bytes)}"
+            return (
+                f"{format_bytes(used.low_bytes)} on the GPU do not fit in {format_bytes(machine.vram.high_bytes)}; put fewer "
+                "blocks on it"
+            )
     return None
 
 

@@ -94,5 +94,6 @@ def run_briefly(arguments: list[str], seconds: float, limit_bytes: int) -> tuple
         output.seek(0)
         text = output.read(limit_bytes).decode("utf-8", "replace")
     if code != 0 and not text.strip():
-        return "", f"{program} ended with code {code} and said nothing"
+        how = f"ended with code {code}" if code > 0 else f"was ended by signal {-code}"
+        return "", f"{program} {how} and said nothing"
     return text, None

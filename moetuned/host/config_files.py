@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 import msgspec
 
-from moetuned.parse.config_problem import ConfigError, Problem
-from moetuned.parse.config_text import load_with_warnings
+from moetuned.parse.config_problem import ConfigError, Problem, key_path
+from moetuned.parse.config_text import FurtherCheck, load_with_warnings
 from moetuned.parse.config_yaml import LIMIT_CHARACTERS
-from moetuned.schema.config import Config
+from moetuned.schema.config import Config, SuperviseProcess
 
 DEFAULT_PATH = "/etc/moetuned/moetuned.yaml"
 _LIMIT_FILES = 64
+_Path = tuple[str | int, ...]
 _WRITABLE_BY_OTHERS = stat.S_IWOTH | stat.S_IWGRP
 
 
@@ -31,12 +32,17 @@ class LoadedConfig(msgspec.Struct, frozen=True):
 
 
 def load_files(
-    path: str | None = None, known_sysctls: Collection[str] | None = None, default_path: str = DEFAULT_PATH
+    path: str | None = None,
+    known_sysctls: Collection[str] | None = None,
+    default_path: str = DEFAULT_PATH,
+    known_kinds: Collection[str] | None = None,
+    further: Sequence[FurtherCheck] = (),
 ) -> LoadedConfig:
     """The config of `path`, or of the default file and the *.yaml files of conf.d beside it.
 
     A missing default file is an empty config; a missing `path` is an error. Raises ConfigError, which also holds what
-    kept a file from being read: OSError does not get out.
+    kept a file from being read: OSError does not get out. `known_sysctls`, `known_kinds` (of backends) and `further` are
+    what else is checked.
     """
     path = default_path if path is None else os.path.abspath(path)
     is_default = path == default_path
@@ -52,12 +58,56 @@ def load_files(
         except ConfigError as error:
             problems += error.problems
     try:
-        config, warnings = load_with_warnings(sources, known_sysctls)
+        config, warnings = load_with_warnings(sources, known_sysctls, known_kinds, further)
     except ConfigError as error:
-        raise ConfigError([*problems, *error.problems]) from None
+        raise ConfigError([*problems, *error.problems], (*notes, *error.warnings)) from None
     if problems:
         raise ConfigError(problems)
     return LoadedConfig(config, tuple(name for name, _ in sources), (*notes, *warnings))
+
+
+def missing_places(config: Config) -> Iterator[Problem]:
+    """Warnings for files and directories that the config names and that are not there; for `further` of `load_files`.
+
+    Only warnings: they may be made, or mounted, before they are needed. What may not be looked at counts as there.
+    """
+    for index, alert in enumerate(config.alerts):
+        hint = "no hook is run; make it, or take the alert out"
+        yield from _missing(("alerts", index, "directory"), alert.directory, alert.directory, hint)
+    for index, backend in enumerate(config.backends):
+        path: _Path = ("backends", index)
+        if backend.model is not None:
+            hint = "the backend cannot load it; correct the path"
+            yield from _missing((*path, "model"), backend.model, backend.model, hint, what="file")
+        process = backend.supervise
+        if not isinstance(process, SuperviseProcess):
+            continue
+        path = (*path, "supervise")
+        if process.directory is not None:
+            hint = "the backend cannot be started in it; make it or correct the path"
+            yield from _missing((*path, "directory"), process.directory, process.directory, hint)
+        if process.log is not None:
+            hint = "the log cannot be written; make it or correct the path"
+            yield from _missing((*path, "log"), process.log, os.path.dirname(process.log), hint)
+        if process.cgroup is not None:
+            hint = "the backend cannot be started in it, and moetuned makes no cgroups; make it or correct the path"
+            yield from _missing((*path, "cgroup"), process.cgroup, process.cgroup, hint, what="cgroup")
+
+
+def _missing(path: _Path, value: str, place: str, hint: str, *, what: str = "directory") -> Iterator[Problem]:
+    if not place.startswith("/"):  # an error of its own
+        return
+    try:
+        is_directory = stat.S_ISDIR(os.stat(place).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        named = f"there is no such {what}" if value == place else f"there is no {what} {place}"
+    except (OSError, ValueError):
+        return
+    else:
+        if is_directory is (what != "file"):
+            return
+        named = f"{'this' if value == place else place} is {'a' if is_directory else 'no'} directory"
+    yield Problem("", key_path(path), repr(value), f"{named}: {hint}", severity="warning")
 
 
 def _overlays(directory: str, problems: list[Problem], notes: list[Problem]) -> list[str]:

@@ -109,6 +109,7 @@ def _cold(
     """Random slices that are not in memory, nor their surroundings, and so far apart that none is read with another."""
     taken: dict[int, list[int]] = {}
     cold: list[ByteRange] = []
+    warm = 0
     wanted = max(2 * FEWEST_READS, min(_MOST_READS, budget_bytes // slices[0].length))
     for chosen in chooser.sample(slices, min(len(slices), _MOST_LOOKS)):
         start, end = _surroundings(chosen, window_bytes)
@@ -123,11 +124,18 @@ def _cold(
             raise MeasureError(
                 "the kernel tells only the owner of the model file what of it is in memory; run as root or as the owner"
             ) from None
-        if not ready:
+        if ready:
+            warm += 1
+        else:
             starts.insert(place, start)
             cold.append(chosen)
             if len(cold) >= wanted:
                 break
+    if len(cold) < 2 * FEWEST_READS and not warm:
+        raise MeasureError(
+            f"the model is too small to be measured: only {len(cold)} of its slices lie so far apart that the read-ahead of one "
+            f"({format_bytes(window_bytes)}) does not reach another; lower read_ahead_kb, which is better for such a model anyway"
+        )
     if len(cold) < 2 * FEWEST_READS:
         raise MeasureError("nearly all of the model is in memory already, so the disk cannot be measured now")
     return cold

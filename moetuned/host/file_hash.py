@@ -1,14 +1,15 @@
 """SHA-256 of a large file at the speed of the disk, without filling the page cache and without emptying it.
 
-A thread reads the next piece while the one before is hashed. Before a piece is read, the kernel is asked which of its pages are resident;
-afterwards the others are dropped again (POSIX_FADV_DONTNEED), so that a running backend keeps what it had and gets nothing pushed out.
-Read-ahead is switched off for the descriptor: it would make pages resident that this program then takes for somebody else's.
-Where the kernel does not tell (another user's file), the page cache is bypassed (O_DIRECT); where a file system cannot do that,
-everything that was read is dropped, which spares mapped pages (the kernel does not drop those).
+A thread reads the next piece while the one before is hashed, past the page cache (O_DIRECT), so a running backend keeps what it had and
+gets nothing pushed out. Reading through the page cache and dropping it again is not enough: a page that carries the mark of an earlier
+read-ahead starts the next one, also with POSIX_FADV_RANDOM and RWF_NOWAIT (measured, Linux 6.18), and what that brings looks like somebody
+else's. It remains the way where a file system has no O_DIRECT: the kernel is asked before which pages are resident, and the others
+are dropped; where it does not tell (another user's file), all are, which spares mapped pages (the kernel does not drop those).
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import mmap
 import os
@@ -142,51 +143,34 @@ class _Source:
 
     def __init__(self, path: str, descriptor: int) -> None:
         self._descriptor = descriptor
-        self._direct = False
-        self._residency_known = True
-        try:
+        with contextlib.suppress(OSError):
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
-            resident_pages(descriptor, 0, 1)
-        except OSError:
-            self._residency_known = False
-            self._bypass(path)
-
-    def _bypass(self, path: str) -> None:
-        try:
-            direct = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_DIRECT)
-        except OSError:
-            return
-        if not os.path.sameopenfile(direct, self._descriptor):
-            os.close(direct)
-            return
-        os.close(self._descriptor)
-        self._descriptor, self._direct = direct, True
+        self._direct = _open_direct(path, descriptor)
 
     def read(self, buffer: mmap.mmap, offset: int, length: int) -> None:
         """Fill the first `length` bytes of `buffer` from `offset`. Raises OSError, FileHashError."""
-        resident = None
-        if self._residency_known:
-            resident = resident_pages(self._descriptor, offset, length)
+        if self._direct is not None:
+            try:
+                # A direct read asks for whole blocks, also at the end of the file.
+                _fill(self._direct, buffer, offset, length, -(-length // PAGE_BYTES) * PAGE_BYTES)
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise
+                os.close(self._direct)  # opened, but this file system cannot read so
+                self._direct = None
+            else:
+                return
         try:
-            self._fill(buffer, offset, length)
+            resident = resident_pages(self._descriptor, offset, length)
+        except OSError:
+            resident = bytes(-(-length // PAGE_BYTES))
+        try:
+            _fill(self._descriptor, buffer, offset, length, length)
         finally:
-            if not self._direct:
-                self._drop(offset, length, resident)
+            self._drop(offset, resident)
 
-    def _fill(self, buffer: mmap.mmap, offset: int, length: int) -> None:
-        # A direct read asks for whole blocks, also at the end of the file.
-        wanted = -(-length // PAGE_BYTES) * PAGE_BYTES if self._direct else length
-        done = 0
-        with memoryview(buffer) as whole:
-            while done < length:
-                with whole[done:wanted] as rest:
-                    got = os.preadv(self._descriptor, [rest], offset + done)
-                if got == 0:
-                    raise FileHashError("became shorter while it was read; wait until whatever writes it is done")
-                done += got
-
-    def _drop(self, offset: int, length: int, resident: bytes | None) -> None:
-        for first, last in dropped_runs(resident if resident is not None else bytes(-(-length // PAGE_BYTES))):
+    def _drop(self, offset: int, resident: bytes) -> None:
+        for first, last in dropped_runs(resident):
             os.posix_fadvise(
                 self._descriptor, offset + first * PAGE_BYTES, (last - first) * PAGE_BYTES, os.POSIX_FADV_DONTNEED
             )
@@ -194,6 +178,32 @@ class _Source:
     def close(self) -> None:
         """Close the file."""
         os.close(self._descriptor)
+        if self._direct is not None:
+            os.close(self._direct)
+
+
+def _open_direct(path: str, descriptor: int) -> int | None:
+    """The same file past the page cache; None where the file system cannot do that or the path is another file by now."""
+    try:
+        direct = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK | os.O_DIRECT)
+    except OSError:
+        return None
+    if os.path.sameopenfile(direct, descriptor):
+        return direct
+    os.close(direct)
+    return None
+
+
+def _fill(descriptor: int, buffer: mmap.mmap, offset: int, length: int, wanted: int) -> None:
+    """Read until `length` bytes of a piece are there, asking for up to `wanted`."""
+    done = 0
+    with memoryview(buffer) as whole:
+        while done < length:
+            with whole[done:wanted] as rest:
+                got = os.preadv(descriptor, [rest], offset + done)
+            if got == 0:
+                raise FileHashError("became shorter while it was read; wait until whatever writes it is done")
+            done += got
 
 
 def dropped_runs(resident: bytes) -> Iterator[tuple[int, int]]:

@@ -58,7 +58,8 @@ def _ask(program: str, model: str, plan: LaunchPlan) -> Exact:
     text, problem = run_briefly(arguments, _SECONDS, _OUTPUT_BYTES)
     found = parse_fit_params(text)
     if found is None:
-        return Exact(unknown=problem or f"{program} gave no figures; it ended with: {_end(text)}")
+        said = f"; it ended with: {_end(text)}" if text.strip() else " and said nothing"
+        return Exact(unknown=problem or f"{program} gave no figures{said}")
     return Exact(
         model_bytes=found.model_mib * _MIB,
         context_bytes=found.context_mib * _MIB,

@@ -10,6 +10,7 @@ import msgspec
 from moetuned.gguf.header import Header
 from moetuned.gguf.split_files import Part, missing_part, part_names, unfinished_marks, wrong_parts
 from moetuned.host.model_files import ModelFileError, read_header
+from moetuned.host.model_outline import finished_name, renamed_part
 from moetuned.schema.units import format_bytes
 
 SMALLEST_HOLE_BYTES = 1 << 20
@@ -46,7 +47,7 @@ class ModelCheck(msgspec.Struct, frozen=True):
 def check_model(path: str) -> ModelCheck:
     """Check the model of which `path` is any part: its parts, their headers, and that every tensor lies inside its file."""
     directory, name = os.path.split(os.path.abspath(path))
-    names = part_names(name)
+    names = named_parts(name)
     present = _listing(directory)
     parts = [_check_part(directory, index, names, present) for index in range(len(names))]
     readable = [
@@ -63,6 +64,12 @@ def check_model(path: str) -> ModelCheck:
         elif not any(one.kind in ("joined", "unfinished") for one in parts[found.index].problems):
             parts[found.index] = _with(parts[found.index], problem)
     return ModelCheck(tuple(parts), tuple(together))
+
+
+def named_parts(name: str) -> tuple[str, ...]:
+    """File names of all parts of the model of which `name` is one; a part that is still downloading stands for its later name."""
+    later = part_names(finished_name(name))
+    return later if len(later) > 1 else (name,)
 
 
 def hole_problem(part: PartCheck) -> Problem | None:
@@ -120,8 +127,12 @@ def _check_part(directory: str, index: int, names: tuple[str, ...], present: set
     path = os.path.join(directory, name)
     if not os.path.lexists(path):
         siblings = (present or set()) | (set(names) - {name})
-        sentence = missing_part(names, siblings) or f"part {name} is missing; download it into the same directory"
         kind = "unfinished" if any(mark in siblings for mark in unfinished_marks(name)) else "missing"
+        sentence = (
+            renamed_part(directory, names, index, present or ()) if kind == "missing" and len(names) > 1 else None
+        )
+        sentence = sentence or missing_part(names, siblings)
+        sentence = sentence or f"part {name} is missing; download it into the same directory"
         return PartCheck(path, None, None, (Problem(kind, sentence),))
     problems = _unfinished(name, present)
     try:
@@ -150,7 +161,15 @@ def _behind(path: str, header: Header, size_bytes: int) -> tuple[tuple[Problem, 
     """What lies behind the last tensor: another file, if parts were joined with cat."""
     name = os.path.basename(path)
     end = -(-header.promised_bytes // header.alignment) * header.alignment
-    if size_bytes <= end or any(tensor.size_bytes is None for tensor in header.tensors):
+    strange = [tensor for tensor in header.tensors if tensor.size_bytes is None]
+    if strange:
+        others = f" (and {len(strange) - 1} more)" if len(strange) > 1 else ""
+        note = (
+            f"{name}: the tensor {strange[0].name!r}{others} has the unknown type {strange[0].type_code}, so where it ends could "
+            "not be checked; only a SHA-256 tells whether all of it is there"
+        )
+        return (), (note,)
+    if size_bytes <= end:
         return (), ()
     for offset in sorted({end, header.promised_bytes}):
         if _magic_at(path, offset):

@@ -7,16 +7,18 @@ tensors.
 from __future__ import annotations
 
 import os
+from collections.abc import Collection, Sequence
 
 import msgspec
 
 from moetuned.gguf.experts import ExpertMap, expert_map
-from moetuned.gguf.header import GgufError, Header
+from moetuned.gguf.header import GgufError, Header, Value
 from moetuned.gguf.split_files import Part, missing_part, part_names, unfinished_marks, wrong_part
 from moetuned.host.model_files import ModelFileError, read_header
 
 _UNFINISHED = unfinished_marks("")
 _BLOCK_BYTES = 512
+_MOST_LOOKED_AT = 64
 
 
 class ModelOutline(msgspec.Struct, frozen=True):
@@ -45,7 +47,7 @@ def read_outline(path: str) -> ModelOutline:
     """
     path = os.path.abspath(path)
     directory, name = os.path.split(path)
-    names = part_names(_finished(name))
+    names = part_names(finished_name(name))
     paths = _present(path, directory, names) if len(names) > 1 else (path,)
     headers, sizes = [], []
     for one in paths:
@@ -64,9 +66,36 @@ def read_outline(path: str) -> ModelOutline:
     return ModelOutline(paths, tuple(headers), tuple(sizes), present, experts)
 
 
-def _finished(name: str) -> str:
+def finished_name(name: str) -> str:
     """The name a file will have when its download is done."""
     return next((name.removesuffix(ending) for ending in _UNFINISHED if name.endswith(ending)), name)
+
+
+def renamed_part(directory: str, names: Sequence[str], index: int, siblings: Collection[str]) -> str | None:
+    """One sentence when another GGUF file of the directory is by its header the missing part `index` of the model of `names`.
+
+    Its headers say so: number and count of parts, and the number of tensors that the parts at hand promise.
+    """
+    others = sorted(name for name in siblings if name.endswith(".gguf") and name not in names)[:_MOST_LOOKED_AT]
+    known = next((_split_keys(directory, name) for name in names if name in siblings), None)
+    if known is None:
+        return None
+    for name in others:
+        found = _split_keys(directory, name)
+        if found is not None and found[0] == index and found[1:] == known[1:]:
+            return (
+                f"part {names[index]} (of {len(names)} parts) is missing, but {name} is by its header part {index + 1} of such a "
+                "model; if it was renamed, give it its old name back"
+            )
+    return None
+
+
+def _split_keys(directory: str, name: str) -> tuple[Value | None, ...] | None:
+    try:
+        header, _ = read_header(os.path.join(directory, name))
+    except ModelFileError:
+        return None
+    return tuple(header.metadata.get(key) for key in ("split.no", "split.count", "split.tensors.count"))
 
 
 def _present(asked: str, directory: str, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -76,10 +105,11 @@ def _present(asked: str, directory: str, names: tuple[str, ...]) -> tuple[str, .
     except OSError:
         return tuple(os.path.join(directory, name) for name in names)
     found: list[str] = []
-    for name in names:
+    for index, name in enumerate(names):
         there = next((each for each in (name, *(name + ending for ending in _UNFINISHED)) if each in siblings), None)
         if there is None:
-            sentence = missing_part(names, siblings | set(found)) or f"part {name} is missing"
+            sentence = renamed_part(directory, names, index, siblings)
+            sentence = sentence or missing_part(names, siblings | set(found)) or f"part {name} is missing"
             raise ModelFileError(asked, f"{sentence}; its header (the first megabytes) would do for an estimate")
         found.append(there)
     return tuple(os.path.join(directory, name) for name in found)
@@ -90,7 +120,8 @@ def _header(asked: str, path: str) -> tuple[Header, int]:
         return read_header(path)
     except ModelFileError as error:
         about = "" if path == asked else f"part {os.path.basename(path)}: "
-        raise ModelFileError(asked, f"{about}{error.sentence}") from error
+        more = "; its first megabytes would do for an estimate" if "inside its own header" in error.sentence else ""
+        raise ModelFileError(asked, f"{about}{error.sentence}{more}") from error
 
 
 def _on_disk(path: str) -> int:

@@ -20,6 +20,8 @@ log = logging.getLogger(__name__)
 
 _CHUNK_BYTES = 64 << 10
 _LIMIT_BYTES = 1 << 20
+_ENDED = (errno.ESRCH, errno.ENOENT)
+"""What the files of a process that has ended give: ESRCH when read, either of them when opened, by the kernel's version."""
 _OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 
 
@@ -121,9 +123,8 @@ class _File:
         trouble = error.strerror or str(error)
         if trouble != self.trouble:
             # That a process has ended is told where it matters, not once a file.
-            log.log(
-                logging.DEBUG if error.errno == errno.ESRCH else logging.INFO, "cannot read %s: %s", self.path, trouble
-            )
+            ended = self._process is not None and error.errno in _ENDED
+            log.log(logging.DEBUG if ended else logging.INFO, "cannot read %s: %s", self.path, trouble)
             self.trouble = trouble
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
-from moetuned.parse.config_problem import Problem, key_path, shown
+from moetuned.parse.config_problem import Problem, any_of, key_path, shown
 from moetuned.parse.config_values import url_port
 from moetuned.schema.config import Backend, Config, Context, Mode, SuperviseProcess
 
@@ -20,8 +20,8 @@ _PORT_FLAG = "--port"
 _Path = tuple[str | int, ...]
 
 
-def check_backends(config: Config) -> Iterator[Problem]:
-    """All problems of all backends, errors and warnings."""
+def check_backends(config: Config, known_kinds: Collection[str] | None = None) -> Iterator[Problem]:
+    """All problems of all backends, errors and warnings. `known_kinds` None: kinds are not checked."""
     names: dict[str, int] = {}
     ports: dict[int, int] = {}
     for index, backend in enumerate(config.backends):
@@ -29,6 +29,8 @@ def check_backends(config: Config) -> Iterator[Problem]:
         first = names.setdefault(backend.name, index)
         if first != index:
             yield _error((*path, "name"), backend.name, f"is the name of backends[{first}] too; names must differ")
+        if known_kinds is not None and backend.kind is not None and backend.kind not in known_kinds:
+            yield _error((*path, "kind"), backend.kind, _unknown_kind(backend.kind, sorted(known_kinds)))
         if backend.url is not None:
             yield from _check_url(path, backend.url, ports, index)
         yield from _check_context(path, backend)
@@ -43,6 +45,12 @@ def _error(path: _Path, value: object, hint: str) -> Problem:
 
 def _warning(path: _Path, value: object, hint: str) -> Problem:
     return Problem("", key_path(path), None if value is None else shown(value), hint, severity="warning")
+
+
+def _unknown_kind(kind: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(kind.lower().replace("_", "-"), known, n=1, cutoff=0.6)
+    said = f"; did you mean {near[0]}?" if near else ""
+    return f"is no kind of backend{said} (known: {any_of(known)}; without the key it is recognised)"
 
 
 def _absolute(path: _Path, value: str | None) -> Iterator[Problem]:

@@ -24,14 +24,17 @@ _HOOK_SECONDS = (0.1, 600.0)
 _SYSCTL_KEY = re.compile(r"[a-z0-9_-]+([./][a-z0-9_-]+)+")
 
 
-def check(config: Config, known_sysctls: Collection[str] | None = None) -> tuple[Problem, ...]:
+def check(
+    config: Config, known_sysctls: Collection[str] | None = None, known_kinds: Collection[str] | None = None
+) -> tuple[Problem, ...]:
     """All cross-field problems, errors and warnings, of a config whose types are right.
 
-    `known_sysctls`: names such as "vm.dirty_ratio" that there are tunables for; None: not checked.
+    `known_sysctls`: names such as "vm.dirty_ratio" that there are tunables for; `known_kinds`: kinds of backends such as
+    "llama-server"; None: not checked.
     """
     found = [
         *_check_tuning(config, known_sysctls),
-        *check_backends(config),
+        *check_backends(config, known_kinds),
         *_check_watch(config),
         *_check_warm(config),
         *_check_limits(config),

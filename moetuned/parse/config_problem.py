@@ -32,10 +32,14 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 class ConfigError(Exception):
-    """The configuration cannot be used; `problems` says all that is wrong with it, in file order where known."""
+    """The configuration cannot be used; `problems` says all that is wrong with it, in file order where known.
 
-    def __init__(self, problems: Iterable[Problem]) -> None:
+    `warnings`: what else looks like a mistake, where enough of it could be read to tell.
+    """
+
+    def __init__(self, problems: Iterable[Problem], warnings: Iterable[Problem] = ()) -> None:
         self.problems: tuple[Problem, ...] = tuple(problems)
+        self.warnings: tuple[Problem, ...] = tuple(warnings)
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
 

@@ -59,7 +59,7 @@ class _Shaper:
         options = _options(info)
         containers = [each for each in options if isinstance(each, _CONTAINERS)]
         if not containers:
-            return self.scalar(node, options, path)
+            return self.scalar(node, options, path, _allowed_words(info))
         if is_null(node):
             if any(isinstance(each, inspect.NoneType) for each in options):
                 return None
@@ -131,7 +131,7 @@ class _Shaper:
             return None
         return {key: self.any(value, info.value_type, (*path, key)) for key, value in node.entries.items()}
 
-    def scalar(self, node: Node, options: Sequence[inspect.Type], path: _Path) -> object:
+    def scalar(self, node: Node, options: Sequence[inspect.Type], path: _Path, allowed: str | None) -> object:
         if not isinstance(node, ScalarNode):
             self.problem(node, path, _shown_node(node), _no_scalar(node, options))
             return None
@@ -140,7 +140,7 @@ class _Shaper:
             self.problem(node, path, _as_written(node), _wanted(node, options))
         elif isinstance(value, str) and "\0" in value:
             self.problem(node, path, _as_written(node), "must not hold a NUL character")
-        elif (broken := _broken_limit(value, options)) is not None:
+        elif (broken := _broken_limit(value, options, allowed)) is not None:
             self.problem(node, path, _as_written(node), broken)
         return None if value is _NOT_KNOWN else value
 
@@ -155,6 +155,16 @@ def _options(info: inspect.Type) -> list[inspect.Type]:
     if isinstance(info, inspect.UnionType):
         return [option for each in info.types for option in _options(each)]
     return [info]
+
+
+def _allowed_words(info: inspect.Type) -> str | None:
+    """What the schema says in words of a pattern; None where it says nothing."""
+    if isinstance(info, inspect.UnionType):
+        return next((words for each in info.types if (words := _allowed_words(each)) is not None), None)
+    if not isinstance(info, inspect.Metadata):
+        return None
+    words = (info.extra or {}).get("allowed")
+    return str(words) if words is not None else _allowed_words(info.type)
 
 
 def _is_container(info: inspect.Type) -> bool:
@@ -225,8 +235,8 @@ def _words(option: inspect.Type) -> list[str]:
     return []
 
 
-def _broken_limit(value: object, options: Sequence[inspect.Type]) -> str | None:
-    """Which limit of its own type the value breaks, as a sentence; None when it keeps all."""
+def _broken_limit(value: object, options: Sequence[inspect.Type], allowed: str | None) -> str | None:
+    """Which limit of its own type the value breaks, as a sentence; None when it keeps all. `allowed`: a pattern in words."""
     for option in options:
         if isinstance(option, inspect.IntType | inspect.FloatType) and type(value) in (int, float):
             assert isinstance(value, int | float)
@@ -237,7 +247,7 @@ def _broken_limit(value: object, options: Sequence[inspect.Type]) -> str | None:
             words = [word for each in options for word in _words(each)]
             # fullmatch: to search, "$" is also before a newline at the end.
             if value not in words and re.fullmatch(option.pattern, value) is None:
-                return f"does not match {option.pattern}"
+                return allowed or f"does not match {option.pattern}"
     return None
 
 

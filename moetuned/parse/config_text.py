@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import msgspec
 
 from moetuned.parse.config_check import check
 from moetuned.parse.config_problem import ConfigError, Problem
 from moetuned.parse.config_shape import shape
+from moetuned.parse.config_sound import sound_config
 from moetuned.parse.config_yaml import ListNode, MapNode, Node, merged, read_tree
 from moetuned.schema.config import Config
 
-__all__ = ["ConfigError", "Problem", "check", "load", "load_with_warnings"]
+__all__ = ["ConfigError", "FurtherCheck", "Problem", "check", "load", "load_with_warnings"]
+
+FurtherCheck = Callable[[Config], Iterable[Problem]]
+"""A check that needs what is not known here, e.g. the machine; its problems have a path and no file."""
 
 _INDEX = re.compile(r"\[(\d+)\]")
 
@@ -27,9 +31,12 @@ def load(sources: Sequence[tuple[str, str]], known_sysctls: Collection[str] | No
 
 
 def load_with_warnings(
-    sources: Sequence[tuple[str, str]], known_sysctls: Collection[str] | None = None
+    sources: Sequence[tuple[str, str]],
+    known_sysctls: Collection[str] | None = None,
+    known_kinds: Collection[str] | None = None,
+    further: Sequence[FurtherCheck] = (),
 ) -> tuple[Config, tuple[Problem, ...]]:
-    """As `load`, with what is allowed but surely not meant."""
+    """As `load`, with what is allowed but surely not meant. `known_kinds`: of backends; None: not checked."""
     trees: list[MapNode] = []
     problems: list[Problem] = []
     for file, text in sources:
@@ -43,24 +50,16 @@ def load_with_warnings(
         config = shape(tree, Config)
     except ConfigError as error:
         problems += error.problems
-        config = _sound_sections(tree)
-    found = [_located(problem, tree) for problem in check(config, known_sysctls)]
+        config = sound_config(tree)
+    said = [*check(config, known_sysctls, known_kinds), *(problem for each in further for problem in each(config))]
+    found = [_located(problem, tree) for problem in said]
     errors = problems + [problem for problem in found if problem.severity == "error"]
     if errors:
-        raise ConfigError(_ordered(errors, [file for file, _ in sources]))
+        # What is missing from a half-read config would be warned of in vain.
+        warnings = [problem for problem in found if problem.severity == "warning"] if not problems else []
+        files = [file for file, _ in sources]
+        raise ConfigError(_ordered(errors, files), _ordered(warnings, files))
     return config, tuple(found)
-
-
-def _sound_sections(tree: MapNode) -> Config:
-    """The config of those top-level sections that have the right types, so that they too can be checked."""
-    config = Config()
-    for key, node in tree.entries.items():
-        try:
-            part = shape(MapNode({key: node}, {key: tree.lines[key]}, tree.file, tree.line), Config)
-        except ConfigError:
-            continue
-        config = msgspec.structs.replace(config, **{key: getattr(part, key)})
-    return config
 
 
 def _located(problem: Problem, tree: MapNode) -> Problem:

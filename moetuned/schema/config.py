@@ -1,7 +1,8 @@
 """The configuration: the only schema there is. Validation, the sample file and the reference page come from it.
 
 Docs of a key are its `msgspec.Meta(description=…)`. Sizes and durations are text ("16GiB", "5m") or numbers and are
-turned into numbers with `schema.units` where they are used; `parse.config_text` checks them all at once.
+turned into numbers with `schema.units` where they are used; `parse.config_text` checks them all at once. A key with a
+pattern says in words what it allows, with an example: `Meta(extra={"allowed": …})`.
 """
 
 from __future__ import annotations
@@ -98,7 +99,15 @@ class Backend(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One inference server."""
 
     name: Annotated[
-        str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$", description="Name in status, metrics and alerts.")
+        str,
+        Meta(
+            pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$",
+            description="Name in status, metrics and alerts.",
+            extra={
+                "allowed": "must be at most 63 letters, digits, points, hyphens and underscores, and begin with a letter or "
+                "digit, e.g. glm-4.5"
+            },
+        ),
     ]
     kind: Annotated[
         str | None, Meta(description="llama-server, xllamacpp or simulator; unset: recognised from its command line.")
@@ -108,7 +117,17 @@ class Backend(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = None
     supervise: Annotated[Supervise, Meta(description="Who starts it.")] = SuperviseNone()
     url: Annotated[
-        Annotated[str, Meta(pattern=r"^http://(127\.0\.0\.1|localhost|\[::1\])(:\d+)?/?$")] | None,
+        Annotated[
+            str,
+            Meta(
+                pattern=r"^http://(127\.0\.0\.1|localhost|\[::1\])(:\d+)?/?$",
+                extra={
+                    "allowed": "must be http:// with 127.0.0.1, localhost or [::1], a port and no path, "
+                    "e.g. http://127.0.0.1:8080"
+                },
+            ),
+        ]
+        | None,
         Meta(description="Its HTTP address on this machine, e.g. http://127.0.0.1:8080; unset: from its command line."),
     ] = None
     context: Annotated[Context, Meta(description="Context length.")] = Context()
@@ -151,7 +170,14 @@ class Relief(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What moetuned may do when memory nears its limit."""
 
     mode: Annotated[Mode, Meta(description="act, or observe: only say what it would do.")] = Mode.OBSERVE
-    at_most: Annotated[str, Meta(pattern=r"^\d{1,3}/(h|d)$", description="Most restarts in a time, e.g. 3/h.")] = "3/h"
+    at_most: Annotated[
+        str,
+        Meta(
+            pattern=r"^\d{1,3}/(h|d)$",
+            description="Most restarts in a time, e.g. 3/h.",
+            extra={"allowed": "must be a number of restarts up to 999 an hour or a day, e.g. 3/h or 10/d"},
+        ),
+    ] = "3/h"
     cool_down: Annotated[Duration, Meta(description="No second restart of a backend within this time.")] = "2m"
 
 
@@ -161,7 +187,7 @@ class ExecAlert(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_fie
     directory: Annotated[str, Meta(description="Directory owned by root and writable by nobody else.")] = (
         "/etc/moetuned/hooks.d"
     )
-    on: Annotated[list[EventName], Meta(description="Events to run for; empty: all.")] = []
+    on: Annotated[list[EventName], Meta(description="Events to run for; unset or empty (on: []): all of them.")] = []
     timeout: Annotated[Duration, Meta(description="A hook that runs longer is ended.")] = "10s"
 
 

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import msgspec
 
+UNKNOWN_SWAP = "unknown for another machine"
+"""Source of a swap of 0 bytes that stands for none known."""
+
 
 class Amount(msgspec.Struct, frozen=True):
     """Bytes between `low_bytes` and `high_bytes`; equal when exact. `source`: where the figure comes from."""
@@ -111,7 +114,9 @@ class Measured(msgspec.Struct, frozen=True):
 
 
 class Forecast(msgspec.Struct, frozen=True):
-    """Tokens a second as a range, and what it was made from. A forecast, not a promise. `word`: the label of the ratio."""
+    """Tokens a second as a range, and what it was made from. A forecast, not a promise. `word`: the label of the ratio, or of
+    whether all of a model without experts stays in memory. `gpu`: what it works through; None where it has nothing.
+    """
 
     word: str
     advice: str
@@ -124,6 +129,7 @@ class Forecast(msgspec.Struct, frozen=True):
     disk: Rate
     compute: Rate
     limited_by: str
+    gpu: Rate | None = None
 
 
 class ContextStep(msgspec.Struct, frozen=True):

@@ -57,7 +57,7 @@ class TunableSpec(msgspec.Struct, frozen=True):
     """One tunable. `wanted` maps a profile's name to the value it wants; a profile that is absent leaves it alone.
 
     `config_key` is what an administrator writes to choose another value. `lowest` and `highest` are the kernel's own
-    limits of an integer, None where it has none.
+    limits of an integer, None where it has none; above `useful_highest` a value is allowed but surely a mistake.
 
     `per_device`: there is one setting for each device under a configured model; the file's own SPEC only describes them, with
     a `*` in its path, and `instances` beside it finds them. `unknown`: why it is not known where this one is, None when it is.
@@ -73,15 +73,17 @@ class TunableSpec(msgspec.Struct, frozen=True):
     twin: Twin | None = None
     per_device: bool = False
     unknown: str | None = None
+    useful_highest: int | None = None
 
 
 class Manual(msgspec.Struct, frozen=True):
-    """A tunable's manual entry, from its module's docstring: one sentence or paragraph each."""
+    """A tunable's manual entry, from its module's docstring: one sentence or paragraph each; `side_effect` is empty for most."""
 
     summary: str
     why: str
     source: str
     not_when: str
+    side_effect: str = ""
 
 
 class Tunable(msgspec.Struct, frozen=True):

@@ -1,6 +1,8 @@
 """Records of backends that moetuned started, so that the next daemon takes them over instead of starting them twice.
 
-They live under /run: pids mean nothing after a reboot, and the boot id in each guards a directory that outlived one.
+They live under /run: pids mean nothing after a reboot, and the boot id in each guards a directory that outlived one. A record
+also keeps what the next daemon could not find out by looking: which restarts count for the cool-down, and how the backend was while
+it ran well.
 """
 
 from __future__ import annotations
@@ -15,10 +17,32 @@ from moetuned.host.durable_file import make_private_directory
 DIRECTORY = "/run/moetuned/backends"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 _LIMIT_BYTES = 1 << 20
+MOST_RESTARTS = 32
+
+
+class WarmSpeed(msgspec.Struct, frozen=True):
+    """The fastest that was seen while so many slots were busy, and what a token cost to read then."""
+
+    busy_slots: int
+    tokens_per_second: float
+    bytes_per_token: float
+    missing_bytes_per_token: float | None = None
+
+
+class WarmBaseline(msgspec.Struct, frozen=True):
+    """How the process was while it ran well: page cache of its cgroup, what of its model was resident, its speeds."""
+
+    speeds: tuple[WarmSpeed, ...] = ()
+    cache_bytes: int | None = None
+    resident_bytes: int | None = None
 
 
 class BackendRecord(msgspec.Struct, frozen=True):
-    """One started backend. `start_ticks` is field 22 of /proc/<pid>/stat; with it a pid that is used again is not mistaken."""
+    """One started backend. `start_ticks` is field 22 of /proc/<pid>/stat; with it a pid that is used again is not mistaken.
+
+    `relief_restarts_at`: CLOCK_MONOTONIC seconds of the restarts made to free memory, the last `MOST_RESTARTS`; that clock is of the
+    boot, not of the daemon.
+    """
 
     name: str
     pid: int
@@ -28,6 +52,8 @@ class BackendRecord(msgspec.Struct, frozen=True):
     boot_id: str
     prompt_cache_mib: int | None = None
     started_wall_seconds: float | None = None
+    relief_restarts_at: tuple[float, ...] = ()
+    warm: WarmBaseline | None = None
 
 
 class RecordError(Exception):

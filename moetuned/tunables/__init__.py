@@ -1,7 +1,7 @@
 """Kernel settings moetuned may change, one file each, found by name; a file's docstring is its manual entry.
 
-A file `vm_dirty_ratio.py` holds `SPEC` and a docstring of a first sentence and the paragraphs `Why:`, `Source:` and
-`Not when:`. A file is imported only when a profile other than `observe`, the configuration or a question asks for it.
+A file `vm_dirty_ratio.py` holds `SPEC` and a docstring of a first sentence and the paragraphs `Why:`, `Source:`,
+`Not when:` and, where there is one, `Side effect:`. A file is imported only when a profile other than `observe`, the configuration or a question asks for it.
 What every device has for itself (`SPEC.per_device`) also has `instances(fs, models, device_of)`, which finds them.
 """
 
@@ -10,17 +10,20 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
 
 from moetuned.decide.tuning_plan import choose, plan
 from moetuned.host.block_devices import device_number
 from moetuned.host.fs import HostFS
 from moetuned.host.tunable_files import read_for_plan
+from moetuned.parse.config_problem import Problem
 from moetuned.schema.config import Config, Profile, Tuning
 from moetuned.schema.tunable import Manual, PlannedStep, Reading, Tunable, TunableSpec
 
 _SYSCTL = "tuning.sysctl."
-_PARAGRAPHS = {"why": "Why:", "source": "Source:", "not_when": "Not when:"}
+_PARAGRAPHS = {"why": "Why:", "source": "Source:", "not_when": "Not when:", "side_effect": "Side effect:"}
 
 
 def module_names() -> tuple[str, ...]:
@@ -122,9 +125,28 @@ def read_instance(fs: HostFS, spec: TunableSpec) -> Reading:
     return read_for_plan(fs, spec.place) if spec.unknown is None else Reading(None, unknown=spec.unknown)
 
 
-def problems_of(tuning: Tuning) -> tuple[str, ...]:
-    """What `plan_tuning` would say is wrong with a configuration, without a look at the machine."""
-    return choose(tuning, tuple(tunable.spec for tunable in for_tuning(tuning)))[1]
+def check_tuning(config: Config) -> Iterator[Problem]:
+    """Problems of the values under `tuning`: errors for what the kernel refuses, warnings for what is of no use.
+
+    Keys that no tunable has are left out; `parse.config_check` says those.
+    """
+    known = known_sysctls()
+    tuning = config.tuning
+    sysctl = {key: value for key, value in tuning.sysctl.items() if key in known}
+    if sysctl != tuning.sysctl:
+        tuning = msgspec.structs.replace(tuning, sysctl=sysctl)
+    if changes_nothing(tuning):
+        return
+    specs = [tunable.spec for tunable in for_tuning(tuning)]
+    wanted, problems = choose(tuning, specs)
+    for problem in problems:
+        path, _, hint = problem.partition(": ")
+        yield Problem("", path, None, hint)
+    for item in wanted:
+        highest = item.spec.useful_highest
+        if highest is not None and item.asked_by == item.spec.config_key and int(item.cell.value) > highest:
+            hint = f"the kernel takes it, but more than {highest} is of no use"
+            yield Problem("", item.spec.config_key, item.cell.value, hint, severity="warning")
 
 
 def known_sysctls() -> frozenset[str]:

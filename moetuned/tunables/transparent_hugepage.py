@@ -3,10 +3,14 @@
 Why: Huge pages round anonymous memory up, and compaction to make them evicts page cache that holds experts; a mapped model file
 does not get them anyway.
 
-Source: Documentation/admin-guide/mm/transhuge.rst of the kernel (enabled).
+Source: Documentation/admin-guide/mm/transhuge.rst of the kernel (enabled); mm/khugepaged.c (set_recommended_min_free_kbytes).
 
 Not when: The whole model fits in memory and is loaded into anonymous memory (no mapping, or repacked weights): huge pages then save
 page table walks.
+
+Side effect: The kernel computes vm.min_free_kbytes anew whenever this changes, and keeps less free without huge pages (seen: 67584 became
+19829); putting this back makes it compute the higher value again. A vm.min_free_kbytes that an
+administrator had set below what the kernel wants for huge pages is raised by that.
 """
 
 from moetuned.schema.tunable import Codec, Place, TunableSpec

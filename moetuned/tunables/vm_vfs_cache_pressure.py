@@ -3,7 +3,8 @@
 Why: Metadata that was dropped has to be read again before the file it describes can be; it is small beside a model, so below
 100 the kernel keeps it longer and reads of experts are not held up by it.
 
-Source: Documentation/admin-guide/sysctl/vm.rst of the kernel (vfs_cache_pressure).
+Source: Documentation/admin-guide/sysctl/vm.rst of the kernel (vfs_cache_pressure: at 1000 the kernel looks for ten times more
+to drop than there is).
 
 Not when: The machine walks trees of millions of files (backup, file server): their inodes would then stay in memory that the model
 could use.
@@ -18,4 +19,5 @@ SPEC = TunableSpec(
     wanted={"moe-offload": "50"},
     lowest=0,
     highest=2**31 - 1,
+    useful_highest=1000,
 )

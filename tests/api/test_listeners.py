@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import stat
 
 import pytest
 
+from moetuned.api import listeners
 from moetuned.api.errors import ListenError
 from moetuned.api.listeners import (
     PeerCredentials,
@@ -55,6 +57,45 @@ def test_a_file_that_is_no_socket_is_never_removed(tmp_path):
     with pytest.raises(ListenError, match="is no socket"):
         listen_unix(str(path), GROUP)
     assert path.read_text() == "precious"
+
+
+class _Refuses:
+    """A socket that may not connect: the file belongs to another user."""
+
+    def __init__(self, *_arguments):
+        pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_error):
+        pass
+
+    def connect_ex(self, _path):
+        return errno.EACCES
+
+
+def test_another_users_daemon_is_named_with_the_way_out(tmp_path, monkeypatch):
+    path = str(tmp_path / "api.sock")
+    with listen_unix(path, GROUP):
+        monkeypatch.setattr(listeners.socket, "socket", _Refuses)
+        with pytest.raises(ListenError) as error:
+            listen_unix(path, GROUP)
+    assert f"another user's moetuned has {path}" in str(error.value)
+    assert "--runtime-dir DIR" in str(error.value)
+    assert "moetunectl status --socket DIR/api.sock" in str(error.value)
+
+
+@pytest.mark.parametrize(("uid", "named"), [(1000, True), (0, False)])
+def test_without_rights_the_way_out_is_named(tmp_path, monkeypatch, uid, named):
+    def refused(*_arguments, **_keys):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(listeners.os, "geteuid", lambda: uid)
+    monkeypatch.setattr(listeners.os, "makedirs", refused)
+    with pytest.raises(ListenError, match="cannot make the directory") as error:
+        listen_unix(str(tmp_path / "none" / "api.sock"), GROUP)
+    assert ("--runtime-dir DIR" in str(error.value)) is named
 
 
 @pytest.mark.parametrize("path", ["relative.sock", "/" + "x" * 120])

@@ -23,7 +23,7 @@ def test_sample_prints_the_sample(run):
 def test_the_sample_passes_check(run, tmp_path):
     (tmp_path / "m.yaml").write_text(run("sample").output)
     result = run("check", str(tmp_path / "m.yaml"))
-    assert (result.exit_code, result.output) == (0, f"ok: {tmp_path / 'm.yaml'}\n")
+    assert (result.exit_code, result.stdout) == (0, f"ok: {tmp_path / 'm.yaml'}\n")
 
 
 def test_check_lists_every_problem_and_exits_1(run, tmp_path):
@@ -68,9 +68,38 @@ def test_a_value_that_the_kernel_would_refuse_is_a_problem(run, tmp_path, name):
     )
     result = run(name, str(tmp_path / "m.yaml"))
     assert result.exit_code == 1
-    assert f"{tmp_path / 'm.yaml'}: tuning.sysctl.vm.dirty_ratio: 400 is too large" in result.output
+    assert f"{tmp_path / 'm.yaml'}:1: tuning.sysctl.vm.dirty_ratio: 400 is too large" in result.output
     assert "tuning.sysctl.vm.overcommit_memory: 'x' is no whole number" in result.output
     assert "2 problems; moetuned would not start with this." in result.output
+
+
+def test_everything_wrong_comes_at_once_whatever_kind_of_wrong(run, tmp_path):
+    (tmp_path / "m.yaml").write_text(
+        "watch: {interval: 9s, discover: 3}\n"
+        "tuning: {sysctl: {vm.dirty_ratio: x}}\n"
+        "backends:\n"
+        "  - {name: a, kind: llama-srver, url: 'https://x'}\n"
+        "  - {name: b, context: {preferred: 1000, minimum: 3000}}\n"
+    )
+    result = run("check", str(tmp_path / "m.yaml"))
+    assert result.exit_code == 1
+    for said in ("watch.interval: '9s'", "watch.discover: 3", "vm.dirty_ratio: 'x'", "kind: 'llama-srver'",
+                 "e.g. http://127.0.0.1:8080", "context.minimum: 3000"):  # fmt: skip
+        assert said in result.output, said
+    assert "6 problems" in result.output
+
+
+def test_places_that_are_missing_are_warnings_beside_errors_too(run, tmp_path):
+    path = tmp_path / "m.yaml"
+    path.write_text(f"alerts: [{{kind: exec, directory: {tmp_path}/hooks}}]\n")
+    result = run("check", str(path))
+    assert result.exit_code == 0
+    assert f"warning: {path}:1: alerts[0].directory: '{tmp_path}/hooks': there is no such directory" in result.stderr
+    path.write_text(path.read_text() + "watch: {interval: 9s}\n")
+    result = run("check", str(path))
+    assert result.exit_code == 1
+    assert "there is no such directory" in result.stderr
+    assert "1 problem; moetuned would not start" in result.stderr
 
 
 def test_help_has_examples(run):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -48,7 +49,7 @@ def test_what_does_not_fit_is_a_no(tmp_path: Path, capsys: pytest.CaptureFixture
         (["--context", "0"], "'--context'"),
         (["--slots", "257"], "'--slots'"),
         (["--cache-type-v", "q9"], "'q9' is no cache type"),
-        (["--backend", "/none"], "--backend /none is no program"),
+        (["--backend", "/none"], "--backend /none: there is no such file"),
         (["--measure"], "not wholly on this disk"),
     ],
 )
@@ -78,3 +79,53 @@ def test_what_is_no_model(tmp_path: Path, capsys: pytest.CaptureFixture[str], co
         run(["estimate", str(path)])
     assert ended.value.code == 2
     assert says in capsys.readouterr().err
+
+
+def test_no_header_steers_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    path = tmp_path / "m.gguf"
+    path.write_bytes(gguf_bytes({"general.architecture": "a\x1b[31m\nb"}))
+    with pytest.raises(SystemExit):
+        run(["estimate", str(path)])
+    err = capsys.readouterr().err
+    assert "\x1b" not in err
+    assert err.count("\n") == 1
+
+
+def test_a_name_that_is_no_utf8(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    path = write_stub(tmp_path, "qwen3moe-30b")[0].rename(tmp_path / os.fsdecode(b"b\xff.gguf"))
+    assert run(["estimate", str(path), "--ram", "64G", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["model"] == str(path)
+
+
+@pytest.mark.parametrize(
+    ("rate", "bytes_per_second"),
+    [("3.5G", 3_500_000_000), ("550MB/s", 550_000_000), ("512MiB", 512 << 20), ("7000000000", 7_000_000_000)],
+)
+def test_disks_are_sold_in_powers_of_1000(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], rate: str, bytes_per_second: int
+):
+    path = str(write_stub(tmp_path, "qwen3moe-30b")[0])
+    assert run(["estimate", path, "--ram", "64G", "--disk-read", rate, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["disk"]["sequential_bytes_per_second"] == bytes_per_second
+
+
+@pytest.mark.parametrize(
+    ("program", "says"),
+    [("plain", "is not executable"), ("directory", "is no file"), ("absent", "no such file")],
+)
+def test_what_is_no_backend_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str], program: str, says: str):
+    path = str(write_stub(tmp_path, "qwen3moe-30b")[0])
+    (tmp_path / "plain").write_text("no program")
+    (tmp_path / "directory").mkdir()
+    with pytest.raises(SystemExit) as ended:
+        run(["estimate", path, "--backend", str(tmp_path / program)])
+    assert ended.value.code == 2
+    assert says in capsys.readouterr().err
+
+
+def test_swap_of_another_machine_is_not_called_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    path = str(write_stub(tmp_path, "qwen3moe-30b")[0])
+    assert run(["estimate", path, "--ram", "64G"]) == 0
+    out = capsys.readouterr().out
+    assert "\n  swap " not in out
+    assert "the kind of disk (say yours with --disk-read)" in " ".join(out.split())

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -86,3 +87,54 @@ def test_start_imports_nothing_heavy():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     for heavy in ("msgspec", "http.client", "prometheus_client", "asyncio", "psutil", "yaml", "moetuned.cli.status"):
         assert f"'{heavy}'" not in done.stderr
+
+
+_PRINTS = """
+import sys, click
+from moetuned.cli import main
+@click.command()
+def command():
+    for _ in range({times}):
+        {how}
+main.CommandFiles.get_command = lambda self, ctx, name: command
+sys.exit(main.run(["x"]))
+"""
+
+
+@pytest.mark.parametrize("how", ["click.echo('x' * 5000)", "sys.stdout.write('x' * 5000)"])
+def test_a_full_disk_under_the_output_is_one_sentence_and_1(how):
+    with open("/dev/full", "w") as full:
+        code = _PRINTS.format(times=1, how=how)
+        done = subprocess.run([sys.executable, "-c", code], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (1, "moetunectl: cannot write the output: No space left on device.\n")
+
+
+@pytest.mark.parametrize("how", ["click.echo('x' * 5000)", "sys.stdout.write('x' * 5000)", "sys.stdout.write('x')"])
+def test_a_reader_that_is_gone_is_no_failure(how):
+    read, write = os.pipe()
+    os.close(read)
+    code = _PRINTS.format(times=1 if how.endswith("('x')") else 50, how=how)
+    done = subprocess.run([sys.executable, "-c", code], stdout=write, stderr=subprocess.PIPE, text=True)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_help_without_a_reader_is_no_failure_and_on_a_full_disk_one_sentence():
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-c", "import moetuned.cli.main as m; m.main()", "--help"]
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, "")
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+
+
+def test_other_errors_of_the_system_name_their_file(capsys, monkeypatch):
+    def fail(*_args, **_kwargs):
+        raise IsADirectoryError(21, "Is a directory", "/x")
+
+    monkeypatch.setattr(main.group, "main", fail)
+    assert main.run(["status"]) == 1
+    assert capsys.readouterr().err == "moetunectl: /x: Is a directory.\n"

@@ -99,3 +99,8 @@ def test_a_terminal_without_utf_8_still_gets_a_screen(answered, monkeypatch):
 
     sys.stdout.flush()
     assert b"glm is thrashing" in raw.getvalue()
+
+
+def test_without_an_output_nothing_is_written_and_nothing_fails(answered, monkeypatch):
+    monkeypatch.setattr("sys.stdout", None)
+    assert main.run(["status"]) == 0

@@ -157,6 +157,8 @@ def test_explain(root: Path) -> None:
     for label in ("why:", "not when:", "source:", "wanted: 10 in moe-offload", "now: 20", "config key:"):
         assert label in text
     assert len(as_json(root, "explain")) == 6
+    assert "side effect" not in text
+    assert "side effect: The kernel computes vm.min_free_kbytes anew" in run(root, "explain", "thp").stdout
     assert "it knows read_ahead_kb, transparent_hugepage" in run(root, "explain", "vm.nothing", code=2).stderr
 
 

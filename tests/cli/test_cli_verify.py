@@ -209,7 +209,7 @@ def test_holes_count_where_no_sum_tells(model: Path, options: list[str]):
     [
         (["{dir}/none.gguf"], "there is no such file"),
         (["{dir}"], "is a directory"),
-        (["{dir}/m.gguf", "--sha256", "{dir}/none"], "none: cannot be read: No such file"),
+        (["{dir}/m.gguf", "--sha256", "{dir}/none"], "none is neither a file nor a SHA-256 sum"),
         (["{dir}/m.gguf", "--sha256", "{dir}/m.gguf"], "m.gguf: "),
         (["{dir}/m.gguf", "--quick", "--hash"], "--quick reads no content"),
         (["{dir}/m.gguf", "--hash", "--resume", "{dir}/none/state"], "--resume"),
@@ -345,3 +345,30 @@ def test_a_damaged_state_is_told_and_begun_again(model: Path, cache: Path, monke
     code, found = as_json(model, "--hash")
     assert (code, found["read_bytes"]) == (0, model.stat().st_size)
     assert "it is begun again" in found["notes"][0]
+
+
+def test_quick_says_that_it_did_not_look_for_sums(model: Path):
+    write_sums(model)
+    code, out, _ = run(model, "--quick")
+    assert code == 0
+    assert "  content   was not read (--quick)\n" in out
+    assert "nothing beside the model" not in out
+
+
+def test_what_may_not_be_looked_at_is_not_called_absent(model: Path, monkeypatch: pytest.MonkeyPatch):
+    def refuse(path: str) -> None:
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr(os, "lstat", refuse)
+    code, _, err = run(model)
+    assert code == 2
+    assert "Permission denied; run this as a user who may read it" in err
+
+
+def test_extents_that_cannot_be_checked_are_not_called_right(model: Path):
+    model.write_bytes(gguf_bytes({}, [TensorSpec("odd", (32,), 99), TensorSpec("a", (32,))]))
+    code, out, _ = run(model)
+    assert code == 0
+    assert "every tensor lies inside its file" not in out
+    assert "unknown type 99" in out
+    assert as_json(model)[1]["extents_checked"] is False

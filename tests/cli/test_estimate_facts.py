@@ -54,7 +54,7 @@ def test_what_is_impossible_is_refused(tmp_path: Path):
     path = str(write_stub(tmp_path, "qwen3moe-30b")[0])
     with pytest.raises(ValueError, match="no cache type"):
         answer(Question(path, cache_type_k="q9"))
-    with pytest.raises(ValueError, match="--backend /none is no program"):
+    with pytest.raises(ValueError, match="--backend /none: there is no such file"):
         answer(Question(path, backend="/none"))
     with pytest.raises(MeasureError, match="not wholly on this disk"):
         answer(Question(path, measure=True))

@@ -90,7 +90,7 @@ class InProcess:
         self.loop = Loop(clock)
         fs = fs or RealFS()
         self.app = App(
-            load_checked(str(self.config_path), fs),
+            load_checked(str(self.config_path)),
             Paths(str(self.config_path), str(self.journal), str(self.records), str(directory / "run" / "api.sock")),
             clock,
             self.loop,

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from daemon_fakes import FakeClock, HeldWorkers
 
+from moetuned.daemon import warm_baseline
 from moetuned.daemon.announcer import Announcer
 from moetuned.daemon.event_log import EventLog
 from moetuned.daemon.judging import Judge
@@ -23,6 +24,7 @@ from moetuned.schema.backend_description import BackendDescription
 from moetuned.schema.config import Backend, Config, Context, Mode, Relief
 from moetuned.schema.event import EventName
 from moetuned.schema.verdict import MemoryState, Phase
+from moetuned.state.backend_record import WarmBaseline
 
 GIB = 1 << 30
 HTTP = {"/health": '{"status":"ok"}', "/slots": '[{"id":0,"n_ctx":8192,"is_processing":false}]', "/metrics": ""}
@@ -202,6 +204,59 @@ def test_a_supervised_backend_that_ends_is_left_to_its_supervisor_to_tell(rig: R
     )
     rig.look(1)
     assert rig.names() == [EventName.BACKEND_DOWN]
+
+
+def vanish(rig: Rig) -> None:
+    rig.write("/proc/10/stat", STAT.replace(") S", ") Z"))
+    rig.look(1)
+    for name in ("stat", "status", "io"):
+        (rig.root / "proc/10" / name).unlink()
+    rig.watched.forget_process(rig.clock.now)
+    rig.look(3)
+    assert rig.watched.verdict.phase is Phase.ABSENT
+
+
+def return_again(rig: Rig) -> None:
+    for name, text in (("stat", STAT), ("status", "RssAnon: 1024 kB\n"), ("io", "read_bytes: 0\n")):
+        rig.write(f"/proc/10/{name}", text)
+    rig.watched.follow_process(ProcessIdentity(10, 100), rig.clock.now)
+    rig.look(3)
+
+
+@pytest.mark.parametrize(
+    ("configured", "oom_killed", "expected"),
+    [
+        (True, False, [EventName.BACKEND_DOWN, EventName.BACKEND_RECOVERED]),
+        (False, False, []),
+        (False, True, [EventName.BACKEND_DOWN, EventName.BACKEND_RECOVERED]),
+    ],
+)
+def test_one_nobody_configured_comes_and_goes_without_an_event(
+    rig: Rig, configured: bool, oom_killed: bool, expected: list[EventName]
+) -> None:
+    rig.watched.supervisor = None
+    if not configured:
+        rig.watched.config = None
+    rig.look(3)
+    if oom_killed:
+        rig.write("/cg/memory.events", "oom_kill 1\n")
+    vanish(rig)
+    rig.look(2)
+    assert rig.names() == expected[:1]
+    return_again(rig)
+    assert rig.names() == expected
+
+
+def test_the_cache_of_an_earlier_daemon_stands_in_for_a_minute(rig: Rig) -> None:
+    warm_baseline.restore(rig.watched, WarmBaseline(cache_bytes=30 << 20), rig.clock.now)
+    rig.look(2)
+    assert rig.watched.signals is not None
+    assert rig.watched.facts.model_bytes is not None
+    lost = rig.watched.signals.get("cache_lost_ratio")
+    assert lost == pytest.approx((30 << 20) / rig.watched.facts.model_bytes)
+    rig.look(60)
+    assert rig.watched.facts.earlier_cache_bytes is None
+    assert rig.watched.signals.get("cache_lost_ratio") == 0
 
 
 def test_the_window_is_bounded_by_time(rig: Rig) -> None:

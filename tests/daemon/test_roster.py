@@ -15,6 +15,7 @@ from moetuned.daemon.loop import Loop
 from moetuned.daemon.model_care import ModelCare
 from moetuned.daemon.probing import Probing
 from moetuned.daemon.roster import Roster
+from moetuned.decide.supervision import LaunchPlan
 from moetuned.host.cgroup import MemoryCgroup
 from moetuned.host.processes import ProcessIdentity
 from moetuned.schema.backend_description import BackendDescription
@@ -246,15 +247,57 @@ def test_one_that_is_no_longer_supervised_is_ended_and_watched_from_then_on(rig:
     assert rig.roster.get("glm").supervisor is None
 
 
-def test_a_restart_before_the_daemon_died_counts_for_the_cool_down(rig: Rig) -> None:
-    record = backend_record.BackendRecord("glm", 77, 770, (), 2048, "boot", None, rig.clock.wall() - 30)
+def adoptable(rig: Rig, **more: object) -> FakeProcess:
+    record = backend_record.BackendRecord("glm", 77, 770, (), 2048, "boot", None, rig.clock.wall() - 30, **more)
     backend_record.write(record, rig.directory)
-    rig.spawn.adoptable[ProcessIdentity(77, 770)] = process = FakeProcess(77, [])
+    process = FakeProcess(77, [])
+    rig.spawn.adoptable[process.identity] = process
+    return process
+
+
+def test_relief_restarts_before_the_daemon_died_count_for_cool_down_and_budget(rig: Rig) -> None:
+    process = adoptable(rig, relief_restarts_at=(rig.clock.now - 500, rig.clock.now - 30))
     rig.configure(GLM)
-    assert rig.roster.get("glm").relief.restarted_at == (pytest.approx(rig.clock.now - 30),)
+    assert rig.roster.get("glm").relief.restarted_at == (rig.clock.now - 500, rig.clock.now - 30)
     assert rig.spawn.started == []
     rig.roster.close()
     assert process.closed
+
+
+def test_the_first_start_of_one_that_is_taken_over_blocks_nothing(rig: Rig) -> None:
+    process = adoptable(rig)
+    rig.configure(GLM)
+    assert rig.roster.get("glm").relief.restarted_at == ()
+    assert rig.roster.get("glm").detector.paging.best == ()
+    rig.roster.close()
+    assert process.closed
+
+
+def test_one_that_is_taken_over_has_its_warm_baseline_until_another_is_started(rig: Rig) -> None:
+    warm = backend_record.WarmBaseline((backend_record.WarmSpeed(1, 90.0, 1e6),), 5 << 30, 4 << 30)
+    process = adoptable(rig, warm=warm)
+    rig.configure(GLM)
+    rig.tick()
+    glm = rig.roster.get("glm")
+    assert [(one.busy_slots, one.tokens_per_second) for one in glm.detector.paging.best] == [(1, 90.0)]
+    assert (glm.facts.earlier_cache_bytes, glm.cache_when_steady_bytes) == (5 << 30, 4 << 30)
+    process.end(0)
+    rig.loop.run_once(0)
+    rig.tick(5)
+    assert rig.pids() == {"glm": 100}
+    assert glm.facts.earlier_cache_bytes is None
+    assert glm.supervisor.warm is None
+
+
+def test_one_that_comes_back_while_it_ends_keeps_its_cool_down(rig: Rig) -> None:
+    rig.configure(GLM)
+    rig.tick()
+    rig.roster.get("glm").supervisor.restart(LaunchPlan(2048))
+    rig.end(0)
+    at = rig.clock.now
+    rig.configure()
+    rig.configure(GLM)
+    assert rig.roster.get("glm").relief.restarted_at == (at,)
 
 
 def test_what_an_earlier_daemon_left_and_nobody_names_is_told_and_left_alone(rig: Rig) -> None:

@@ -65,6 +65,18 @@ def test_why_it_does_not_run_is_said() -> None:
     assert "no running process was recognised" in backend_view(foreign, 0.0).sentence
 
 
+def test_one_that_has_not_been_heard_of_is_starting_for_a_while() -> None:
+    watched = supervised(Supervision("glm", LaunchPlan(8192), stage=Stage.LOADING))
+    watched.verdict = Verdict("glm", 10.0, phase=Phase.UNKNOWN, phase_since=10.0)
+    assert backend_view(watched, 10.0).sentence == "is starting"
+    assert watched.supervisor is not None
+    watched.supervisor.adopted = True
+    assert backend_view(watched, 10.0).sentence == "was found running and has not answered yet"
+    assert "cannot be seen" in backend_view(watched, 50.0).sentence
+    watched.supervisor.state = Supervision("glm", LaunchPlan(8192), stage=Stage.READY)
+    assert "cannot be seen" in backend_view(watched, 10.0).sentence
+
+
 def test_machine_stalls_over_the_last_two_samples() -> None:
     assert machine_view([]).memory_bytes is None
     assert machine_view([sample(1.0, 0)]).stall_memory_some_ratio is None

@@ -178,6 +178,84 @@ def test_the_next_daemon_takes_it_over(rig: Rig) -> None:
     assert rig.said[0][0] is EventName.BACKEND_DOWN
 
 
+def taken_over(rig: Rig) -> Supervisor:
+    """The next daemon's supervisor of the process that was started last."""
+    process = FakeProcess(rig.spawn.started[-1].identity.pid, [])
+    rig.spawn.adoptable[process.identity] = process
+    supervisor = rig.make()
+    supervisor.start()
+    assert supervisor.adopted
+    return supervisor
+
+
+def test_restarts_that_were_made_are_known_to_the_next_daemon(rig: Rig) -> None:
+    first = rig.make()
+    first.start()
+    first.healthy()
+    first.restart(sv.LaunchPlan(2048, 0))
+    at = rig.clock.now
+    # One that is killed before it has started the new process made no restart.
+    assert backend_record.read("glm", rig.directory).relief_restarts_at == ()
+    rig.end(rig.spawn.started[0], 0)
+    assert backend_record.read("glm", rig.directory).relief_restarts_at == (at,)
+    rig.clock.now += 5
+    assert taken_over(rig).relief_restarts == (at,)
+
+
+def test_only_the_last_restarts_are_kept_and_none_lies_ahead(rig: Rig) -> None:
+    supervisor = rig.make()
+    supervisor.start()
+    for _ in range(40):
+        rig.clock.now += 1
+        supervisor.healthy()
+        supervisor.restart(sv.LaunchPlan(2048, 0))
+        rig.end(rig.spawn.started[-1], 0)
+    kept = backend_record.read("glm", rig.directory).relief_restarts_at
+    assert len(kept) == backend_record.MOST_RESTARTS
+    assert kept[-1] == rig.clock.now
+    rig.clock.now -= 10
+    assert taken_over(rig).relief_restarts == tuple(at for at in kept if at <= rig.clock.now)
+
+
+def test_restarts_count_although_their_process_has_ended_but_not_in_another_boot(rig: Rig) -> None:
+    for boot, expected in (("boot", (990.0,)), ("before", ())):
+        record = backend_record.BackendRecord("glm", 77, 1, (), 4096, boot, relief_restarts_at=(990.0,))
+        backend_record.write(record, rig.directory)
+        supervisor = rig.make()
+        supervisor.start()
+        assert (supervisor.relief_restarts, supervisor.adopted) == (expected, False)
+
+
+def test_its_warm_baseline_is_of_one_process_only(rig: Rig) -> None:
+    warm = backend_record.WarmBaseline((backend_record.WarmSpeed(1, 90.0, 0.0),), 5, 4)
+    first = rig.make()
+    first.keep_warm(warm)
+    assert first.warm is None
+    first.start()
+    assert first.warm is None
+    first.keep_warm(warm)
+    second = taken_over(rig)
+    assert second.warm == warm
+    assert second.state.plan == sv.LaunchPlan(8192, 64)
+    first.healthy()
+    first.restart(sv.LaunchPlan(2048, 0))
+    rig.end(rig.spawn.started[0], 0)
+    assert (first.warm, backend_record.read("glm", rig.directory).warm) == (None, None)
+
+
+def test_a_baseline_that_cannot_be_written_changes_nothing(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    supervisor = rig.make()
+    supervisor.start()
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(backend_record, "write", full)
+    supervisor.keep_warm(backend_record.WarmBaseline(cache_bytes=5))
+    assert backend_record.read("glm", rig.directory).warm is None
+    assert supervisor.identity is not None
+
+
 @pytest.mark.parametrize("spoil", ["other boot", "ended", "damaged"])
 def test_a_record_that_means_nothing_now_starts_a_new_one(rig: Rig, spoil: str) -> None:
     record = backend_record.BackendRecord("glm", 77, 1, (), 4096, "boot" if spoil != "other boot" else "before")

@@ -79,3 +79,11 @@ def test_a_gpu_that_is_too_small_is_said_so():
     found = estimate(model_facts("qwen3moe-30b"), machine(64 * GIB, vram=exactly(600 << 20)), NVME, WISHES, Program())
     assert found.plan.gpu_layers == 0
     assert any("the GPU is left out" in note for note in found.notes)
+
+
+def test_slots_share_the_context():
+    facts, wishes = model_facts("qwen3moe-30b"), Wishes(16_384, slots=4)
+    assert any(
+        "each of the 4 gets 4096" in n for n in estimate(facts, machine(64 * GIB), NVME, wishes, Program()).notes
+    )
+    assert not any("slots" in n for n in estimate(facts, machine(64 * GIB), NVME, WISHES, Program()).notes)

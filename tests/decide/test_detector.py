@@ -21,7 +21,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moetuned.decide.detector import DetectorSettings, initial, step
+from moetuned.decide.detector_paging import MAX_BESTS
 from moetuned.decide.facts import BackendFacts
+from moetuned.decide.paging_evidence import Best
 from moetuned.decide.signals import signal_functions
 from moetuned.schema.event import EventName
 from moetuned.schema.sample import BackendSample
@@ -36,6 +38,18 @@ def test_the_first_tick_knows_nothing_and_begins_nothing() -> None:
     assert (verdict.phase, verdict.paging, verdict.memory) == (Phase.UNKNOWN, Paging.UNKNOWN, MemoryState.UNKNOWN)
     assert stepped.begun == ()
     assert {reason.axis for reason in verdict.reasons} == {"phase", "paging", "memory"}
+
+
+def test_a_thrash_that_is_found_under_way_is_known_by_the_best_of_before() -> None:
+    forgetful, remembering = Walk(), Walk()
+    remembering.state = initial("one", best=(Best(1, 100.0, 0.0, 0.0),))
+    assert forgetful.go(60, STREAMING).verdict.paging is Paging.STREAMING
+    assert remembering.go(10, STREAMING).verdict.paging is Paging.THRASHING
+    assert remembering.names() == ["thrash_begin"]
+
+
+def test_no_more_bests_are_taken_over_than_are_kept() -> None:
+    assert len(initial("one", tuple(Best(slots, 1.0, 0.0) for slots in range(99))).paging.best) == MAX_BESTS
 
 
 def test_the_life_of_a_backend_that_fits() -> None:

@@ -40,6 +40,16 @@ def test_phase_at_first_sight(sample: BackendSample, phase: Phase) -> None:
     assert step_phase(PhaseState(), sample, 1.0).state.phase is phase
 
 
+def test_no_answer_is_told_from_no_address() -> None:
+    silent = with_http(None)
+    assert "no HTTP address" in step_phase(PhaseState(), silent, 1.0).reason.text
+    first = step_phase(PhaseState(), silent, 1.0, address_known=True)
+    assert first.reason.text == "it has not answered over HTTP yet"
+    ready = step_phase(first.state, backend(IDLE), 2.0, address_known=True).state
+    later = step_phase(ready, msgspec.structs.replace(backend(IDLE), http=None), 3.0, address_known=True)
+    assert (later.state.phase, later.reason.text) == (Phase.UNKNOWN, "it gave no fresh answer over HTTP")
+
+
 @pytest.mark.parametrize("sample", [backend(None, "busy"), backend(None, "ok")])
 def test_no_answer_in_time_keeps_a_working_phase(sample: BackendSample) -> None:
     state = step_phase(PhaseState(), backend(DECODE), 1.0).state

@@ -32,7 +32,11 @@ def test_the_help_is_asked_once_for_each_file(tmp_path):
 
 @pytest.mark.parametrize(
     ("body", "says"),
-    [("echo hello", "not that of a llama.cpp program"), ("exit 3", "ended with code 3 and said nothing")],
+    [
+        ("echo hello", "not that of a llama.cpp program"),
+        ("exit 3", "ended with code 3 and said nothing"),
+        ("kill -9 $$", "was ended by signal 9 and said nothing"),
+    ],
 )
 def test_what_is_no_llama_cpp_is_said(tmp_path, body: str, says: str):
     found = ask_flags(program(tmp_path / "x", body))

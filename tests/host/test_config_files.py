@@ -4,9 +4,9 @@ import stat
 import pytest
 
 from moetuned.host import config_files
-from moetuned.host.config_files import load_files, unsafe
+from moetuned.host.config_files import load_files, missing_places, unsafe
 from moetuned.parse.config_problem import ConfigError
-from moetuned.schema.config import Config, Profile
+from moetuned.schema.config import Backend, Config, ExecAlert, Profile, SuperviseProcess
 
 
 @pytest.fixture
@@ -138,3 +138,53 @@ def test_a_config_that_others_may_write_is_refused_for_real(default):
     assert f"chmod go-w {default}" in problem
     default.chmod(0o644)
     assert load_files(default_path=str(default)).files == (str(default),)
+
+
+def _missing(tmp_path, *, model=None, alerts=(), **places):
+    process = SuperviseProcess(command=["s"], **{key: str(tmp_path / name) for key, name in places.items()})
+    backend = Backend(name="a", supervise=process, model=None if model is None else str(tmp_path / model))
+    found = [*missing_places(Config(backends=[backend], alerts=list(alerts)))]
+    assert all(problem.severity == "warning" for problem in found)
+    return [f"{problem.path}: {problem.value}: {problem.hint}" for problem in found]
+
+
+def test_places_that_are_there_are_not_mentioned(tmp_path):
+    (tmp_path / "m.gguf").write_text("")
+    alerts = [ExecAlert(directory=str(tmp_path))]
+    assert _missing(tmp_path, model="m.gguf", alerts=alerts, directory="", log="new.log", cgroup="") == []
+    assert list(missing_places(Config())) == []
+
+
+@pytest.mark.parametrize(
+    ("places", "expected"),
+    [
+        ({"directory": "x"}, "backends[0].supervise.directory: '{}/x': there is no such directory: the backend cannot"),
+        ({"directory": "file"}, "backends[0].supervise.directory: '{}/file': this is no directory"),
+        ({"directory": "file/x"}, "there is no such directory"),
+        ({"log": "x/a.log"}, "backends[0].supervise.log: '{}/x/a.log': there is no directory {}/x: the log cannot"),
+        ({"log": "file/a.log"}, "{}/file is no directory"),
+        ({"cgroup": "x"}, "backends[0].supervise.cgroup: '{}/x': there is no such cgroup"),
+        ({"model": "x.gguf"}, "backends[0].model: '{}/x.gguf': there is no such file"),
+        ({"model": "directory"}, "this is a directory"),
+    ],
+)
+def test_a_place_that_is_missing_is_a_warning(tmp_path, places, expected):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "directory").mkdir()
+    (found,) = _missing(tmp_path, **places)
+    assert expected.replace("{}", str(tmp_path)) in found
+
+
+def test_a_hook_directory_that_is_missing_is_a_warning(tmp_path):
+    (found,) = _missing(tmp_path, alerts=[ExecAlert(directory=str(tmp_path)), ExecAlert(directory=f"{tmp_path}/none")])
+    assert found.startswith(f"alerts[1].directory: '{tmp_path}/none': there is no such directory: no hook is run")
+
+
+def test_what_may_not_be_looked_at_and_what_is_wrong_otherwise_is_not_said_to_be_missing(tmp_path, monkeypatch):
+    assert list(missing_places(Config(alerts=[ExecAlert(directory="hooks")]))) == []
+
+    def refused(path):
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr(config_files.os, "stat", refused)
+    assert _missing(tmp_path, directory="x", model="y") == []

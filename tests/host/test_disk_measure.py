@@ -96,3 +96,9 @@ def test_without_populate_it_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     path = make_cold_file(tmp_path / "model", FILE)
     monkeypatch.setattr(disk_measure, "_MADV_POPULATE_READ", 9999)  # EINVAL, as on kernels before 5.14
     assert measure(path).low_bytes_per_second > 0
+
+
+def test_a_model_too_small_for_the_read_ahead_is_not_called_warm(tmp_path: Path):
+    path = make_cold_file(tmp_path / "model", FILE)
+    with pytest.raises(MeasureError, match="too small to be measured"):
+        measure_slices((path,), SLICES, window_bytes=16 * MIB, threads=2, filesystem="ext4", seed=3)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import fcntl
 import hashlib
 import os
 import tempfile
@@ -147,6 +149,46 @@ def test_what_is_resident_stays_as_it_was(tmp_path: Path):
         assert before.count(1) - after.count(1) <= 1  # The kernel may reclaim a page at any time.
     finally:
         os.close(descriptor)
+
+
+@pytest.mark.kernel
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: looks at what the page cache holds")
+def test_an_earlier_read_ahead_is_not_gone_on_with(tmp_path: Path):
+    path = make_cold_file(tmp_path / "f", 64 * MIB)
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.pread(descriptor, MIB, 0)  # read ahead of, so one of the pages carries its mark
+        pages = 64 * MIB // PAGE_BYTES
+        if resident_pages(descriptor, 0, 64 * MIB).count(1) > pages // 4:
+            pytest.skip("the read-ahead of this disk is too large for so small a file")
+        assert hash_file(path, on) is not None
+        # Some of the first read-ahead may have been on its way still; gone on with, it reaches the end.
+        assert resident_pages(descriptor, 0, 64 * MIB).count(1) < pages // 2
+    finally:
+        os.close(descriptor)
+
+
+@pytest.mark.parametrize("how", ["no O_DIRECT", "opened but not read"])
+def test_file_systems_that_cannot_do_all_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str):
+    path = tmp_path / "f"
+    path.write_bytes(os.urandom(5 * PIECE + 77))
+    plain_open, preadv = os.open, os.preadv
+
+    def refusing_open(name: str, flags: int) -> int:
+        if how == "no O_DIRECT" and flags & os.O_DIRECT:
+            raise OSError(errno.EINVAL, "Invalid argument")
+        return plain_open(name, flags)
+
+    def refusing_preadv(descriptor: int, buffers: list[memoryview], offset: int) -> int:
+        if how == "opened but not read" and fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_DIRECT:
+            raise OSError(errno.EINVAL, "Invalid argument")
+        return preadv(descriptor, buffers, offset)
+
+    monkeypatch.setattr(os, "open", refusing_open)
+    monkeypatch.setattr(os, "preadv", refusing_preadv)
+    found = hash_file(str(path), on)
+    monkeypatch.undo()
+    assert found == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 @pytest.mark.kernel

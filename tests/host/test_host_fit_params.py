@@ -43,6 +43,8 @@ def test_why_it_said_nothing(tmp_path: Path):
     assert "there is no llama-fit-params" in (ask_exact(None, outline, PLAN).unknown or "")
     fake = program(tmp_path / "fit", "echo failed to load model")
     assert "it ended with: failed to load model" in (ask_exact(fake, outline, PLAN).unknown or "")
+    fake = program(tmp_path / "silent", "exit 0")
+    assert (ask_exact(fake, outline, PLAN).unknown or "").endswith("gave no figures and said nothing")
 
 
 @pytest.mark.backend

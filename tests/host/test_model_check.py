@@ -208,3 +208,27 @@ def test_small_holes_may_be_blocks_of_zeros(tmp_path: Path):
 
 def test_a_file_without_holes(parts: list[Path]):
     assert hole_problem(check_model(str(parts[0])).parts[0]) is None
+
+
+def test_a_renamed_part_is_known_by_its_header(parts: list[Path]):
+    parts[1].rename(parts[1].with_name("renamed.gguf"))
+    kind, sentence = only(parts[0])
+    assert kind == "missing"
+    assert "m-00002-of-00003.gguf" in sentence
+    assert "renamed.gguf is by its header part 2" in sentence
+    assert "give it its old name back" in sentence
+
+
+def test_the_name_of_a_part_that_is_still_downloading(parts: list[Path]):
+    moved = parts[1].rename(parts[1].with_name(parts[1].name + ".part"))
+    kind, sentence = only(moved)
+    assert kind == "unfinished"
+    assert "m-00002-of-00003.gguf" in sentence
+
+
+def test_a_tensor_of_unknown_type_has_no_known_end(tmp_path: Path):
+    path = tmp_path / "m.gguf"
+    path.write_bytes(gguf_bytes({}, [TensorSpec("odd", (32,), 99), TensorSpec("a", (32,))]))
+    (part,) = check_model(str(path)).parts
+    assert part.problems == ()
+    assert "'odd' has the unknown type 99" in part.notes[0]

@@ -84,3 +84,18 @@ def test_no_file(tmp_path: Path):
         read_outline(str(tmp_path / "none.gguf"))
     with pytest.raises(ModelFileError, match="no regular file"):
         read_outline(str(tmp_path))
+
+
+def test_a_renamed_part_is_known_by_its_header(tmp_path: Path):
+    paths = write_stub(tmp_path, "qwen3moe-30b", parts=3)
+    paths[1].rename(tmp_path / "zz.gguf")
+    write_stub(tmp_path, "mixtral-8x7b", parts=3)  # another model's part 2 is not meant
+    with pytest.raises(ModelFileError, match=r"00002-of-00003\.gguf .*but zz\.gguf is by its header part 2 .*old name"):
+        read_outline(str(paths[2]))
+
+
+def test_more_of_a_header_would_do(tmp_path: Path):
+    path = tmp_path / "short.gguf"
+    path.write_bytes(gguf_bytes(moe_metadata(), moe_tensors())[:100])
+    with pytest.raises(ModelFileError, match="its first megabytes would do for an estimate"):
+        read_outline(str(path))

@@ -88,6 +88,21 @@ def test_failures_are_counted_and_logged_once_a_change(root: Path, caplog: pytes
     sampler.close()
 
 
+def test_not_a_word_of_the_files_of_a_process_that_ended(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    sampler = Sampler(Clock(), str(root))
+    with caplog.at_level(logging.INFO, "moetuned.host.sampler"):
+        sampler.read([BACKEND], {})
+        caplog.clear()
+        sampler.close()
+        for name in ("stat", "status", "io"):
+            (root / f"proc/7/{name}").unlink(missing_ok=True)
+        for _ in range(2):
+            assert sampler.read([BACKEND], {}).files["/proc/7/io"] is None
+    assert [record for record in caplog.records if "/proc/7/" in record.getMessage()] == []
+    assert sampler.errors["/proc/7/io"] == 2
+    sampler.close()
+
+
 def test_what_belongs_to_a_backend_that_left_is_closed(root: Path) -> None:
     sampler = Sampler(Clock(), str(root))
     sampler.read([], {})

@@ -73,6 +73,27 @@ def test_what_is_right_passes(command, keys):
     assert supervised(*command, **keys) == []
 
 
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("llama-srver", "is no kind of backend; did you mean llama-server? (known: llama-server or simulator"),
+        ("llama_server", "did you mean llama-server?"),
+        ("vllm", "is no kind of backend (known: llama-server or simulator; without the key"),
+    ],
+)
+def test_an_unknown_kind_is_an_error_that_names_the_kinds(kind, expected):
+    config = msgspec.convert({"backends": [{"name": "a", "kind": kind}]}, Config)
+    (problem,) = check_backends(config, {"simulator", "llama-server"})
+    assert (problem.path, problem.severity) == ("backends[0].kind", "error")
+    assert expected in problem.hint
+
+
+def test_kinds_are_not_judged_without_a_list_and_a_known_one_passes():
+    config = msgspec.convert({"backends": [{"name": "a", "kind": "vllm"}, {"name": "b"}]}, Config)
+    assert list(check_backends(config)) == []
+    assert list(check_backends(config, {"vllm"})) == []
+
+
 def test_names_and_ports_must_differ():
     backends = [{"name": "a", "url": "http://localhost:1"}, {"name": "a", "url": "http://127.0.0.1:1"}, {"name": "b"}]
     assert found(*backends) == [

@@ -45,6 +45,10 @@ class Whole(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     budget: Size | Literal["auto"] = "auto"
     flag: bool = True
     maybe: str | None = None
+    said: Annotated[
+        Annotated[str, Meta(pattern="^[0-9]+$", extra={"allowed": "must be digits, e.g. 7"})] | None,
+        Meta(description="Digits."),
+    ] = None
     inner: Inner = Inner()
     side: Left | Right = Right()
     items: Annotated[list[Inner], Meta(max_length=2)] = []
@@ -111,6 +115,7 @@ def test_the_schema_decides_what_a_plain_word_means(text, field, value):
         ("zzz: x", "f:1: zzz: unknown key; allowed: name, size, wait"),
         ("name: UP", r"f:1: name: UP: does not match ^[a-z0-9]+$"),
         ('name: "up\\n"', "does not match ^[a-z0-9]+$"),
+        ("said: x", "f:1: said: x: must be digits, e.g. 7"),
         ("name:", "f:1: name: no value: must be text; write a value or leave the key out"),
         ("name: [a]", "f:1: name: a list: must be text, one value"),
         ("maybe: {model}", 'f:1: maybe: a map: braces make a map in YAML; write "{model}" in quotes'),

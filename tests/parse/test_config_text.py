@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moetuned.parse.config_sample import sample_config
-from moetuned.parse.config_text import ConfigError, load, load_with_warnings
+from moetuned.parse.config_text import ConfigError, Problem, load, load_with_warnings
 from moetuned.schema.config import Config, Mode, Profile, SuperviseProcess
 
 
@@ -92,6 +92,28 @@ def test_warnings_come_with_the_config_and_with_their_place():
     assert config.tuning.thp == "never"
     assert [str(warning).split(": ")[0] for warning in warnings] == ["a:1"]
     assert warnings[0].severity == "warning"
+
+
+def test_further_checks_are_placed_like_all_others_and_see_what_could_be_read():
+    seen = []
+
+    def further(config):
+        seen.append(config.watch.interval)
+        yield Problem("", "watch.interval", None, "is unlucky", severity="warning")
+        if config.watch.interval == "3s":
+            yield Problem("", "watch.interval", "'3s'", "is refused")
+
+    _, warnings = load_with_warnings([("a", "\nwatch: {interval: 2s}\n")], further=[further])
+    assert [str(warning) for warning in warnings] == ["a:2: watch.interval: is unlucky"]
+    with pytest.raises(ConfigError) as caught:
+        load_with_warnings([("a", "watch: {interval: 3s}\n")], further=[further])
+    assert [str(problem) for problem in caught.value.problems] == ["a:1: watch.interval: '3s': is refused"]
+    assert [str(warning) for warning in caught.value.warnings] == ["a:1: watch.interval: is unlucky"]
+    with pytest.raises(ConfigError) as caught:
+        load_with_warnings([("a", "watch: {interval: 3s, bogus: 1}\n")], further=[further])
+    assert [problem.path for problem in caught.value.problems] == ["watch.bogus", "watch.interval"]
+    assert caught.value.warnings == ()
+    assert seen == ["2s", "3s", "3s"]
 
 
 _KEYS = st.sampled_from([*Config.__struct_fields__, "name", "by", "kind", "mode", "interval", "command", "on"])

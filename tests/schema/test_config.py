@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec import inspect
 
 from moetuned.schema import config
 from moetuned.schema.config import Backend, Config, Mode, Profile, SuperviseNone, SuperviseProcess
@@ -87,3 +89,37 @@ def test_every_key_is_described(schema: Any) -> None:
 def test_a_backend_that_cannot_be(values: dict[str, Any], word: str) -> None:
     with pytest.raises(msgspec.ValidationError, match=word):
         msgspec.convert(values, Backend)
+
+
+def patterns(info: Any) -> Iterator[tuple[str, str | None]]:
+    """Every pattern within a type, with what is said of it in words."""
+    if isinstance(info, inspect.Metadata):
+        words = (info.extra or {}).get("allowed")
+        for pattern, said in patterns(info.type):
+            yield pattern, said or words
+    elif isinstance(info, inspect.UnionType):
+        for each in info.types:
+            yield from patterns(each)
+    elif isinstance(info, inspect.StrType) and info.pattern is not None:
+        yield info.pattern, None
+
+
+PATTERNS = [
+    pytest.param(pattern, said, id=f"{kind.__name__}.{field.encode_name}")
+    for kind in STRUCTS
+    for field in inspect.type_info(kind).fields  # type: ignore[attr-defined]
+    for pattern, said in patterns(field.type)
+]
+
+
+def test_there_are_patterns() -> None:
+    assert len(PATTERNS) >= 3
+
+
+@pytest.mark.parametrize(("pattern", "said"), PATTERNS)
+def test_every_pattern_is_said_in_words_with_an_example_that_fits(pattern: str, said: str | None) -> None:
+    assert said is not None
+    words, _, examples = said.partition(", e.g. ")
+    assert words.startswith("must be ")
+    assert not set("^$\\?") & set(words)
+    assert all(re.fullmatch(pattern, example) for example in examples.split(" or "))

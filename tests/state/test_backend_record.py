@@ -6,10 +6,11 @@ import os
 import stat
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from moetuned.state import backend_record
-from moetuned.state.backend_record import BackendRecord, RecordError
+from moetuned.state.backend_record import BackendRecord, RecordError, WarmBaseline, WarmSpeed
 
 RECORD = BackendRecord(
     name="glm",
@@ -39,6 +40,22 @@ def test_written_read_replaced_and_removed(directory: str) -> None:
     backend_record.remove("glm", directory)
     backend_record.remove("glm", directory)
     assert backend_record.read("glm", directory) is None
+
+
+def test_what_the_next_daemon_cannot_see_is_kept(directory: str) -> None:
+    warm = WarmBaseline((WarmSpeed(1, 90.5, 0.0), WarmSpeed(2, 40.0, 1e6, 2e6)), 7 << 30, 6 << 30)
+    record = msgspec.structs.replace(RECORD, relief_restarts_at=(1.5, 600.25), warm=warm)
+    backend_record.write(record, directory)
+    assert backend_record.read("glm", directory) == record
+
+
+def test_a_record_of_an_earlier_version_has_neither(directory: str) -> None:
+    backend_record.write(RECORD, directory)
+    path = Path(directory, "glm.json")
+    old = msgspec.json.decode(path.read_bytes())
+    del old["relief_restarts_at"], old["warm"]
+    path.write_bytes(msgspec.json.encode(old))
+    assert backend_record.read("glm", directory) == RECORD
 
 
 def test_only_the_owner_may_read_it(directory: str) -> None:

@@ -124,9 +124,41 @@ def test_what_changes_nothing(values: dict[str, object], nothing: bool) -> None:
 
 def test_problems_are_known_without_a_look_at_the_machine() -> None:
     tuning = Tuning(profile=Profile.MOE_OFFLOAD, sysctl={"vm.dirty_ratio": 400}, read_ahead=128)
-    (problem,) = tunables.problems_of(tuning)
-    assert problem.startswith("tuning.sysctl.vm.dirty_ratio: 400 is too large")
-    assert tunables.plan_tuning(usual_kernel(), tuning)[1] == (problem,)
+    (problem,) = tunables.check_tuning(Config(tuning=tuning))
+    assert (problem.path, problem.severity) == ("tuning.sysctl.vm.dirty_ratio", "error")
+    assert problem.hint.startswith("400 is too large")
+    assert tunables.plan_tuning(usual_kernel(), tuning)[1] == (str(problem),)
+
+
+@pytest.mark.parametrize("profile", Profile)
+@pytest.mark.parametrize(
+    ("sysctl", "severity", "hint"),
+    [
+        ({"vm.dirty_ratio": "x"}, "error", "'x' is no whole number"),
+        ({"vm.vfs_cache_pressure": -1}, "error", "-1 is too small; the kernel takes 0 or more"),
+        ({"vm.vfs_cache_pressure": 2**31}, "error", "is too large"),
+        ({"vm.vfs_cache_pressure": 99999999}, "warning", "the kernel takes it, but more than 1000 is of no use"),
+        ({"vm.dirty_ratio": 5, "vm.dirty_bytes": 8192}, "error", "keep one of the two"),
+    ],
+)
+def test_values_that_the_kernel_refuses_or_nobody_means(
+    profile: Profile, sysctl: dict[str, int | str], severity: str, hint: str
+) -> None:
+    (problem,) = tunables.check_tuning(Config(tuning=Tuning(profile=profile, sysctl=sysctl)))
+    assert problem.severity == severity
+    assert hint in problem.hint
+    assert problem.path in {f"tuning.sysctl.{key}" for key in sysctl}
+
+
+def test_good_values_and_keys_that_are_said_elsewhere_are_no_problem() -> None:
+    tuning = Tuning(profile=Profile.MOE_OFFLOAD, sysctl={"kernel.x": 1, "vm.vfs_cache_pressure": 1000}, thp="never")
+    assert list(tunables.check_tuning(Config(tuning=tuning))) == []
+    assert list(tunables.check_tuning(Config())) == []
+
+
+def test_what_thp_changes_besides_is_in_its_manual_entry() -> None:
+    assert "vm.min_free_kbytes" in tunables.load("transparent_hugepage").manual.side_effect
+    assert tunables.load("vm_dirty_ratio").manual.side_effect == ""
 
 
 def test_models_of_a_config() -> None:

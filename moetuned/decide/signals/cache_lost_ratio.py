@@ -4,7 +4,8 @@ A cache that shrank while the backend works is being squeezed: by anonymous memo
 cgroup; without one the machine's, and then only as far as the memory did not become free (a deleted file is no squeeze) and
 while hardly any is free (with free memory nobody is squeezed).
 The time in which the backend loads does not count: loading fills the cache and then takes room for its buffers; where
-nobody can be asked, its first five minutes. Sources: memory.stat file; /proc/meminfo Cached, MemFree; /proc/<pid>/stat.
+nobody can be asked, its first five minutes. What an earlier observer saw of the same cgroup stands in for moments that are
+not in the window. Sources: memory.stat file; /proc/meminfo Cached, MemFree; /proc/<pid>/stat.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ def compute(window: Window) -> float | None:
         cache = cache_bytes(moment)
         if cache is not None and cache > largest and not _loads(moment, window.facts.clock_ticks):
             largest, at = cache, moment
+    if window.now.backend.cgroup is not None:
+        largest = max(largest, window.facts.earlier_cache_bytes or 0)
     lost = largest - now
     if window.now.backend.cgroup is None:
         lost = 0 if _much_is_free(window.now) else lost - max(0, _free(window.now) - _free(at))
