@@ -372,7 +372,9 @@ def _size(name: str, code: int, shape: tuple[int, ...], offset: int, alignment: 
         elements *= length
     if elements > _INT64_MAX or any(length > _INT64_MAX for length in shape):
         raise GgufError(f"the tensor {name!r} has the impossible shape {list(shape)}; the file is damaged")
-    if offset % alignment or offset > _INT64_MAX:
+    if offset > _INT64_MAX:
+        raise GgufError(f"the tensor {name!r} begins at the impossible offset {offset}; the file is damaged")
+    if offset % alignment:
         raise GgufError(f"the tensor {name!r} begins at {offset}, which is no multiple of the alignment {alignment}")
     size = tensor_bytes(code, shape)
     if size is None and code in TENSOR_TYPES:

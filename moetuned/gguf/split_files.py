@@ -139,7 +139,8 @@ def _wrong_number(part: Part, index: int, named_count: int) -> str | None:
         )
     if count != named_count:
         return (
-            f"{part.name} is by its header one of {max(count, 1)} parts, but its name says {named_count}: "
+            f"{part.name} is by its header {f'one of {count} parts' if count > 1 else 'a model of its own'}, "
+            f"but its name says one of {named_count} parts: "
             "it is another model's part or was renamed; download it again"
         )
     if number != index:

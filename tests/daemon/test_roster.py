@@ -102,11 +102,15 @@ def test_found_backends_get_names_and_are_followed(rig: Rig) -> None:
     assert rig.pids() == {"llama-server-8080": 30, "llama-server-8081": 21}
 
 
-def test_one_that_nobody_named_is_forgotten_some_time_after_its_end(rig: Rig) -> None:
+def test_one_that_nobody_named_is_forgotten_some_time_after_its_end(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
     rig.configure()
     rig.find(found(20))
     rig.ended.add(20)
     rig.tick()
+    ends = [record.levelname for record in caplog.records if "process 20 ended" in record.getMessage()]
+    assert ends == ["INFO"]
+    assert rig.said == []
     rig.tick(roster_module.FORGET_SECONDS - 10)
     assert rig.pids() == {"llama-server-8080": None}
     rig.tick(20)

@@ -110,7 +110,7 @@ def test_parts_that_changed_places():
 def test_part_of_a_model_with_another_count():
     parts = whole()
     parts[1] = part(parts[1].name, 1, 4, total=6)
-    assert "one of 4 parts, but its name says 3" in sentence(parts)
+    assert "one of 4 parts, but its name says one of 3 parts" in sentence(parts)
 
 
 def test_a_whole_model_named_like_a_part():
@@ -119,7 +119,7 @@ def test_a_whole_model_named_like_a_part():
     header = parse_header(raw)
     assert isinstance(header, Header)
     parts[2] = Part(parts[2].name, len(raw), header)
-    assert "one of 1 parts" in sentence(parts)
+    assert "a model of its own, but its name says one of 3 parts" in sentence(parts)
 
 
 def test_mixed_models():
