@@ -130,7 +130,7 @@ def test_a_wrong_count(tmp_path: Path):
         path.rename(tmp_path / f"m-{index + 1:05}-of-00002.gguf")
     found = problems(tmp_path / "m-00001-of-00002.gguf")
     assert [kind for kind, _ in found] == ["name", "name"]
-    assert "one of 3 parts, but its name says 2" in found[0][1]
+    assert "one of 3 parts, but its name says one of 2 parts" in found[0][1]
 
 
 def test_a_part_of_another_model(parts: list[Path], tmp_path: Path):
