@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from moetuned.gguf.tensor_types import tensor_bytes
@@ -124,3 +125,20 @@ def moe_tensors(layers: int = 2, experts: int = 4) -> list[TensorSpec]:
             TensorSpec(block + "ffn_down_exps.weight", (32, 64, experts), Q4_0),
         ]
     return specs
+
+
+def write_parts(directory: Path, prefix: str = "m", parts: int = 3, **more: Any) -> list[Path]:
+    """A small MoE model in `parts` files."""
+    tensors = moe_tensors(2)
+    cuts = [len(tensors) * index // parts for index in range(parts + 1)]
+    paths = []
+    for index in range(parts):
+        metadata = {
+            "split.no": Typed("u16", index),
+            "split.count": Typed("u16", parts),
+            "split.tensors.count": Typed("i32", len(tensors)),
+        } | (moe_metadata(**more) if index == 0 else {})
+        path = directory / f"{prefix}-{index + 1:05}-of-{parts:05}.gguf"
+        path.write_bytes(gguf_bytes(metadata, tensors[cuts[index] : cuts[index + 1]]))
+        paths.append(path)
+    return paths

@@ -2,29 +2,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
-from fakes.gguf_bytes import F32, TensorSpec, Typed, gguf_bytes, moe_metadata, moe_tensors
+from fakes.gguf_bytes import F32, TensorSpec, Typed, gguf_bytes, moe_metadata, moe_tensors, write_parts
 
 from moetuned.host.model_check import SMALLEST_HOLE_BYTES, check_model, hole_problem
-
-
-def write_parts(directory: Path, prefix: str = "m", parts: int = 3, **more: Any) -> list[Path]:
-    """A small MoE model in `parts` files."""
-    tensors = moe_tensors(2)
-    cuts = [len(tensors) * index // parts for index in range(parts + 1)]
-    paths = []
-    for index in range(parts):
-        metadata = {
-            "split.no": Typed("u16", index),
-            "split.count": Typed("u16", parts),
-            "split.tensors.count": Typed("i32", len(tensors)),
-        } | (moe_metadata(**more) if index == 0 else {})
-        path = directory / f"{prefix}-{index + 1:05}-of-{parts:05}.gguf"
-        path.write_bytes(gguf_bytes(metadata, tensors[cuts[index] : cuts[index + 1]]))
-        paths.append(path)
-    return paths
 
 
 def problems(path: Path) -> list[tuple[str, str]]:

@@ -2,32 +2,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import gguf
 import numpy as np
 import pytest
-from fakes.gguf_bytes import Q4_0, TensorSpec, Typed, gguf_bytes, moe_metadata, moe_tensors
+from fakes.gguf_bytes import Q4_0, TensorSpec, Typed, gguf_bytes, moe_metadata, moe_tensors, write_parts
 
 from moetuned.gguf.experts import expert_ranges, expert_slices, other_ranges
 from moetuned.host.model_files import ModelFileError, read_header, read_model
-
-
-def write_split(directory: Path, prefix: str = "m", parts: int = 3, **more: Any) -> list[Path]:
-    """A small MoE model in `parts` files."""
-    tensors = moe_tensors(2)
-    cuts = [len(tensors) * index // parts for index in range(parts + 1)]
-    paths = []
-    for index in range(parts):
-        metadata = {
-            "split.no": Typed("u16", index),
-            "split.count": Typed("u16", parts),
-            "split.tensors.count": Typed("i32", len(tensors)),
-        } | (moe_metadata(**more) if index == 0 else {})
-        path = directory / f"{prefix}-{index + 1:05}-of-{parts:05}.gguf"
-        path.write_bytes(gguf_bytes(metadata, tensors[cuts[index] : cuts[index + 1]]))
-        paths.append(path)
-    return paths
 
 
 def refused(path: Path | str) -> str:
@@ -55,7 +37,7 @@ def test_a_single_file(tmp_path: Path):
 
 @pytest.mark.parametrize("any_part", [0, 1, 2])
 def test_any_part_gives_the_whole_model(tmp_path: Path, any_part: int):
-    paths = write_split(tmp_path)
+    paths = write_parts(tmp_path)
     model = read_model(str(paths[any_part]))
     assert model.identity.paths == tuple(map(str, paths))
     assert model.part_bytes == tuple(path.stat().st_size for path in paths)
@@ -65,7 +47,7 @@ def test_any_part_gives_the_whole_model(tmp_path: Path, any_part: int):
 
 
 def test_a_relative_path_becomes_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    paths = write_split(tmp_path)
+    paths = write_parts(tmp_path)
     monkeypatch.chdir(tmp_path)
     assert read_model(paths[0].name).identity.paths == tuple(map(str, paths))
 
@@ -75,7 +57,7 @@ def test_parts_behind_links_keep_their_names(tmp_path: Path):
     blobs, names = tmp_path / "blobs", tmp_path / "snapshot"
     blobs.mkdir()
     names.mkdir()
-    for index, path in enumerate(write_split(blobs)):
+    for index, path in enumerate(write_parts(blobs)):
         path.rename(blobs / f"hash{index}")
         (names / path.name).symlink_to(blobs / f"hash{index}")
     model = read_model(str(names / "m-00002-of-00003.gguf"))
@@ -136,13 +118,13 @@ def test_split_files_of_the_gguf_package(tmp_path: Path):
 
 
 def test_a_missing_part_is_named(tmp_path: Path):
-    paths = write_split(tmp_path)
+    paths = write_parts(tmp_path)
     paths[1].rename(paths[1].with_suffix(".gguf.part"))
     assert "m-00002-of-00003.gguf (of 3 parts) is still downloading" in refused(paths[0])
 
 
 def test_a_truncated_part_is_named(tmp_path: Path):
-    paths = write_split(tmp_path)
+    paths = write_parts(tmp_path)
     os.truncate(paths[2], paths[2].stat().st_size - 64)
     assert "m-00003-of-00003.gguf has" in refused(paths[0])
     os.truncate(paths[2], 50)
@@ -152,7 +134,7 @@ def test_a_truncated_part_is_named(tmp_path: Path):
 
 
 def test_renamed_parts(tmp_path: Path):
-    paths = write_split(tmp_path)
+    paths = write_parts(tmp_path)
     paths[0].rename(tmp_path / "x")
     paths[1].rename(paths[0])
     (tmp_path / "x").rename(paths[1])
