@@ -50,7 +50,6 @@ class Show:
         self.snapshot: Snapshot | None = None
         self.phases: set[Phase] = set()
         self.pagings: set[Paging] = set()
-        self.warm_states: set[str] = set()
         self.visitor: Visitor | None = None
         self._events: dict[str, Event] = {}  # kept here: a daemon that is killed forgets them
         self._pid_before_kill: int | None = None
@@ -75,7 +74,6 @@ class Show:
         if view is not None:
             self.phases.add(view.verdict.phase)
             self.pagings.add(view.verdict.paging)
-            self.warm_states.add(view.warm.state)
             self._follow(view)
         self._screen.draw(snapshot)
 
