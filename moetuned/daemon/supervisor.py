@@ -194,6 +194,7 @@ class Supervisor:
                 directory=supervise.directory,
                 cgroup_directory=supervise.cgroup,
                 log_path=supervise.log,
+                limits=supervise.limits,
             )
         except spawn.StartError as error:
             self._do(sv.failed_to_start(self.state, str(error), self._clock.monotonic()))

@@ -9,6 +9,7 @@ import msgspec
 
 from moetuned import tunables
 from moetuned.host.fs import HostFS
+from moetuned.host.tuning_targets import find_targets
 from moetuned.schema.config import Config
 from moetuned.schema.snapshot import TunableView
 from moetuned.schema.tunable import PlannedStep
@@ -38,7 +39,7 @@ class TuningKeeper:
         if tunables.changes_nothing(config.tuning) and self._journal is None and not os.path.exists(self._path):
             self._steps, self.views = (), ()
             return
-        self._steps, problems = tunables.plan_tuning(self._fs, config.tuning, tunables.models_of(config))
+        self._steps, problems = tunables.plan_tuning(self._fs, config.tuning, find_targets(config))
         self.notes = problems
         try:
             journal = self._open()

@@ -17,11 +17,16 @@ import msgspec
 
 from moetuned.host.cgroup import JOIN_FAILED_CODE, check_directory, joining
 from moetuned.host.processes import ProcessHandle, ProcessIdentity, identify
+from moetuned.schema.config import ResourceLimits
+from moetuned.schema.units import parse_bytes
 
 log = logging.getLogger(__name__)
 
 _SERVICE_VARIABLES = ("NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC", "LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PID")
 """A child that had them could speak to the service manager in the daemon's name."""
+
+
+_SYSTEM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class StartError(Exception):
@@ -108,11 +113,12 @@ def start(
     directory: str | None = None,
     cgroup_directory: str | None = None,
     log_path: str | None = None,
+    limits: ResourceLimits = ResourceLimits(),  # noqa: B008  frozen
 ) -> SupervisedProcess:
     """Start `command` with exactly this environment (see `child_environment`), in `directory` (None: /).
 
     `cgroup_directory`: an existing memory cgroup, joined before the program runs. `log_path`: a file that its output is
-    appended to; None: the daemon's own output. Raises StartError.
+    appended to; None: the daemon's own output. `limits`: set before the program runs. Raises StartError.
     """
     program = _find_program(command[0], environment, directory)
     argv = [program, *command[1:]]
@@ -121,6 +127,7 @@ def start(
         if problem is not None:
             raise StartError(problem)
         argv = joining(cgroup_directory, argv)
+    argv = _limited(limits, argv)
     output = None if log_path is None else _open_log(log_path)
     blocked = signal.pthread_sigmask(signal.SIG_SETMASK, ())
     try:
@@ -141,6 +148,24 @@ def start(
             os.close(output)
     _drop_daemon_privileges(child.pid)
     return _hold(child)
+
+
+def _limited(limits: ResourceLimits, argv: list[str]) -> list[str]:
+    """`argv` run by prlimit(1) with soft and hard limits. Setting them after the start would come too late for what it locks
+    or opens first, and between fork and exec no Python of a process with threads may run.
+    """
+    wanted = {"memlock": limits.memlock, "nofile": limits.open_files, "core": limits.core}
+    options = [
+        f"--{name}={value if value == 'unlimited' else parse_bytes(value)}"
+        for name, value in wanted.items()
+        if value is not None
+    ]
+    if not options:
+        return argv
+    program = shutil.which("prlimit", path=_SYSTEM_PATH)
+    if program is None:
+        raise StartError("supervise.limits needs the program prlimit (util-linux)")
+    return [program, *options, *argv]
 
 
 def adopt(identity: ProcessIdentity) -> SupervisedProcess | None:

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator
 from moetuned.parse.config_problem import Problem, any_of, key_path, shown
 from moetuned.parse.config_values import url_port
 from moetuned.schema.config import Backend, Config, Context, Mode, SuperviseProcess
+from moetuned.schema.units import parse_bytes
 
 PLACEHOLDERS = ("model", "context", "prompt_cache_mib")
 _CGROUP_ROOT = "/sys/fs/cgroup"
@@ -35,6 +36,8 @@ def check_backends(config: Config, known_kinds: Collection[str] | None = None) -
             yield from _check_url(path, backend.url, ports, index)
         yield from _check_context(path, backend)
         yield from _absolute((*path, "model"), backend.model)
+        if backend.memory_low is not None:
+            yield from _check_size((*path, "memory_low"), backend.memory_low)
         if isinstance(backend.supervise, SuperviseProcess):
             yield from _check_process(config, (*path, "supervise"), backend, backend.supervise)
 
@@ -56,6 +59,13 @@ def _unknown_kind(kind: str, known: list[str]) -> str:
 def _absolute(path: _Path, value: str | None) -> Iterator[Problem]:
     if value is not None and not value.startswith("/"):
         yield _error(path, value, "must be an absolute path: the daemon's working directory is /")
+
+
+def _check_size(path: _Path, size: str | int, more: str = "") -> Iterator[Problem]:
+    try:
+        parse_bytes(size)
+    except ValueError as error:
+        yield _error(path, None, f"{error}{more}")
 
 
 def _check_url(path: _Path, url: str, ports: dict[int, int], index: int) -> Iterator[Problem]:
@@ -84,6 +94,10 @@ def _check_process(config: Config, path: _Path, backend: Backend, process: Super
     yield from _absolute((*path, "log"), process.log)
     if process.cgroup is not None:
         yield from _check_cgroup((*path, "cgroup"), process.cgroup)
+    for key in ("memlock", "core"):
+        size = getattr(process.limits, key)
+        if size is not None and size != "unlimited":
+            yield from _check_size((*path, "limits", key), size, " or unlimited")
     for name in process.environment:
         if not name or "=" in name or "\0" in name:
             yield _error((*path, "environment"), name, "is no name of an environment variable")

@@ -11,7 +11,14 @@ from collections.abc import Callable, Collection, Iterator
 
 from moetuned.parse.config_backend_check import check_backends
 from moetuned.parse.config_problem import Problem, any_of, key_path, shown
-from moetuned.parse.config_values import at_most, headroom_limit, listen_address, socket_path_problem, url_port
+from moetuned.parse.config_values import (
+    at_most,
+    headroom_limit,
+    listen_address,
+    overlay_of,
+    socket_path_problem,
+    url_port,
+)
 from moetuned.schema.config import Config, Mode, Profile, SuperviseNone
 from moetuned.schema.units import format_duration, parse_bytes, parse_duration
 
@@ -21,6 +28,8 @@ _INTERVAL_SECONDS = (0.2, 4.0)
 _RESIDENCY_SECONDS = (1.0, 3600.0)
 _COOL_DOWN_SECONDS = (10.0, 86400.0)
 _HOOK_SECONDS = (0.1, 600.0)
+_OF_DEVICES = ("read_ahead", "scheduler", "nr_requests")
+"""Keys of `tuning` that are set for the disks under the backends' models."""
 _SYSCTL_KEY = re.compile(r"[a-z0-9_-]+([./][a-z0-9_-]+)+")
 
 
@@ -84,14 +93,15 @@ def _check_tuning(config: Config, known: Collection[str] | None) -> Iterator[Pro
             yield _error(path, None, f"moetuned has no tunable for it, so it could not undo it; {hint}")
         if isinstance(value, str) and re.fullmatch(r"[0-9A-Za-z_ .,:-]{1,200}", value) is None:
             yield _error(path, value, "must be one line of letters, digits, blanks and .,:-")
-    overlay = {"sysctl": tuning.sysctl or None, "thp": tuning.thp, "read_ahead": tuning.read_ahead}
-    used = [key for key, value in overlay.items() if value is not None]
-    if tuning.profile is Profile.OBSERVE and used:
+    overlay = overlay_of(tuning)
+    of_devices = [key for key, _ in overlay if key.partition(".")[2] in _OF_DEVICES]
+    if tuning.profile is Profile.OBSERVE and overlay:
         hint = "has no effect: profile is observe, which changes nothing; set profile: moe-offload or take it out"
-        yield _warning(("tuning", used[0]), None, hint)
-    elif tuning.read_ahead is not None and all(backend.model is None for backend in config.backends):
+        first = "tuning.sysctl" if tuning.sysctl else overlay[0][0]
+        yield _warning(tuple(first.split(".")), None, hint)
+    elif of_devices and all(backend.model is None for backend in config.backends):
         hint = "has no effect: no backend of the config has a model, so there is no file system to set it for"
-        yield _warning(("tuning", "read_ahead"), None, hint)
+        yield _warning(tuple(of_devices[0].split(".")), None, hint)
 
 
 def _check_watch(config: Config) -> Iterator[Problem]:

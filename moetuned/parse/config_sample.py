@@ -26,7 +26,12 @@ _INSTALLED: Mapping[str, str] = {
 _EXAMPLES: Mapping[str, str] = {
     "tuning.sysctl": "{vm.vfs_cache_pressure: 50}",
     "tuning.thp": "never",
+    "tuning.thp_defrag": "never",
+    "tuning.khugepaged_defrag": "0",
+    "tuning.lru_gen_min_ttl_ms": "1000",
     "tuning.read_ahead": "128",
+    "tuning.scheduler": "none",
+    "tuning.nr_requests": "64",
     "backends": """\
 - name: glm
   kind: llama-server
@@ -37,9 +42,12 @@ _EXAMPLES: Mapping[str, str] = {
               --parallel, "1", --no-repack, --metrics, --port, "8080"]
     environment: {OMP_NUM_THREADS: "8"}
     log: /var/log/moetuned-glm.log
+    limits: {core: 0, memlock: unlimited, open_files: 4096}
   url: http://127.0.0.1:8080
   context: {preferred: 16384, minimum: 2048}
-  prompt_cache_mib: 2048""",
+  prompt_cache_mib: 2048
+  memory_low: 8GiB
+  io_weight: 500""",
     "warm.rate": "1GiB",
 }
 """Values to show for keys whose default says nothing, such as an empty list."""

@@ -6,12 +6,14 @@ import re
 
 import msgspec
 
+from moetuned.schema.config import Tuning
 from moetuned.schema.units import parse_bytes
 
 _PERCENT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*%\s*")
 _AT_MOST = re.compile(r"(\d{1,3})/(h|d)")
 _LISTEN = re.compile(r"(localhost|127(?:\.\d{1,3}){3}|\[::1\]):(\d{1,5})")
 _PERIOD_SECONDS = {"h": 3600.0, "d": 86400.0}
+_NO_OVERLAY = ("profile", "sysctl", "swap")
 _SOCKET_PATH_BYTES = 107  # sun_path of sockaddr_un is 108 bytes with the final NUL, unix(7)
 
 
@@ -82,3 +84,12 @@ def socket_path_problem(path: str) -> str | None:
     if len(path.encode()) > _SOCKET_PATH_BYTES:
         return f"must be at most {_SOCKET_PATH_BYTES} bytes long, the kernel allows no longer socket path"
     return None
+
+
+def overlay_of(tuning: Tuning) -> tuple[tuple[str, int | str], ...]:
+    """Each value that the configuration chooses beside the profile, by its key: `tuning.thp`, `tuning.sysctl.vm.dirty_ratio`."""
+    single = [(field, getattr(tuning, field)) for field in tuning.__struct_fields__ if field not in _NO_OVERLAY]
+    return (
+        *((f"tuning.sysctl.{key}", value) for key, value in tuning.sysctl.items()),
+        *((f"tuning.{field}", value) for field, value in single if value is not None),
+    )

@@ -20,10 +20,15 @@ Duration = Annotated[str | int | float, Meta(description="duration")]
 Count = Annotated[int, Meta(ge=0)]
 
 
+KEEP = "keep"
+"""What the configuration says of a setting that the profile shall leave alone."""
+
+
 class Profile(StrEnum):
     """Sets of tunables."""
 
     MOE_OFFLOAD = "moe-offload"
+    MOE_OFFLOAD_ZRAM = "moe-offload-zram"
     OBSERVE = "observe"
 
 
@@ -37,24 +42,74 @@ class Mode(StrEnum):
 class Tuning(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Kernel settings to apply at start and to roll back at stop."""
 
-    profile: Annotated[Profile, Meta(description="Set of tunables: moe-offload, or observe (changes nothing).")] = (
-        Profile.OBSERVE
-    )
+    profile: Annotated[
+        Profile,
+        Meta(
+            description="Set of tunables: moe-offload, moe-offload-zram (with swap in compressed memory), or observe "
+            "(changes nothing)."
+        ),
+    ] = Profile.OBSERVE
     sysctl: Annotated[
         dict[str, int | str],
         Meta(
-            description="Sysctls that overlay the profile, e.g. vm.vfs_cache_pressure: 50. Only tunables moetuned knows."
+            description="Sysctls that overlay the profile, e.g. vm.vfs_cache_pressure: 50. Only tunables moetuned knows. "
+            "at-least 50 and at-most 50 set it only where it is not so already; keep leaves it alone."
         ),
     ] = {}
     thp: Annotated[
-        Literal["always", "madvise", "never"] | None,
-        Meta(description="Transparent huge pages; unset: what the profile says."),
+        Literal["always", "madvise", "never", "keep"] | None,
+        Meta(description="Transparent huge pages; unset: what the profile says; keep: left alone."),
+    ] = None
+    thp_defrag: Annotated[
+        Literal["always", "defer", "defer+madvise", "madvise", "never", "keep"] | None,
+        Meta(description="What a fault does to get a transparent huge page; unset: left alone."),
+    ] = None
+    khugepaged_defrag: Annotated[
+        Annotated[int, Meta(ge=0, le=1)] | None,
+        Meta(
+            description="Whether khugepaged may reclaim and compact memory for huge pages (0 or 1); unset: left alone."
+        ),
+    ] = None
+    lru_gen_min_ttl_ms: Annotated[
+        Annotated[int, Meta(ge=0, le=3600000)] | None,
+        Meta(
+            description="Multi-gen LRU: memory used within this time (ms) is not reclaimed, the kernel kills instead; "
+            "unset: left alone."
+        ),
     ] = None
     read_ahead: Annotated[
-        Annotated[int, Meta(ge=4, le=65536)] | None,
+        Annotated[int, Meta(ge=4, le=65536)] | Literal["keep"] | None,
         Meta(
-            description="Read-ahead (KiB) of the file systems that the backends' models are on; unset: left alone. "
-            "A backend takes it when it opens its model."
+            description="Read-ahead (KiB) of the file systems that the backends' models are on; unset: computed from the model's "
+            "experts; keep: left alone. A backend takes it when it opens its model."
+        ),
+    ] = None
+    scheduler: Annotated[
+        Literal["none", "mq-deadline", "kyber", "bfq", "keep"] | None,
+        Meta(description="I/O scheduler of the disks under the backends' models; unset: left alone."),
+    ] = None
+    nr_requests: Annotated[
+        Annotated[int, Meta(ge=4, le=65536)] | None,
+        Meta(description="Requests that may wait at each of those disks; unset: left alone."),
+    ] = None
+
+
+class ResourceLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Limits of the backend's process (setrlimit(2)), for it and what it starts."""
+
+    memlock: Annotated[
+        Size | Literal["unlimited"] | None,
+        Meta(description="Memory it may lock (RLIMIT_MEMLOCK), for llama-server --mlock; unset: as the daemon."),
+    ] = None
+    open_files: Annotated[
+        Annotated[int, Meta(ge=64, le=1 << 20)] | None,
+        Meta(description="Files it may have open (RLIMIT_NOFILE), for models of many parts; unset: as the daemon."),
+    ] = None
+    core: Annotated[
+        Size | Literal["unlimited"] | None,
+        Meta(
+            description="Size of its core dump (RLIMIT_CORE). 0: none, so that a crash does not write gigabytes to the disk; "
+            "unset: as the daemon."
         ),
     ] = None
 
@@ -79,6 +134,7 @@ class SuperviseProcess(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     log: Annotated[str | None, Meta(description="File for its output, appended; unset: the daemon's own output.")] = (
         None
     )
+    limits: Annotated[ResourceLimits, Meta(description="Limits of its process.")] = ResourceLimits()
 
 
 class SuperviseNone(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="by", tag="none"):
@@ -135,6 +191,18 @@ class Backend(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Annotated[int, Meta(ge=0, le=1 << 20)] | None,
         Meta(
             description="Value of {prompt_cache_mib} at start (llama-server --cache-ram); a restart under memory pressure shrinks it."
+        ),
+    ] = None
+    memory_low: Annotated[
+        Size | None,
+        Meta(
+            description="Memory of its cgroup that other programs cannot push out (memory.low, cgroup v2 only); unset: left alone."
+        ),
+    ] = None
+    io_weight: Annotated[
+        Annotated[int, Meta(ge=1, le=10000)] | None,
+        Meta(
+            description="Its cgroup's share of the disk beside others' 100 (io.weight, cgroup v2 only); unset: left alone."
         ),
     ] = None
 

@@ -8,10 +8,24 @@ import msgspec
 
 
 class Codec(StrEnum):
-    """How the text of a setting's file is read: a whole number, or `always [madvise] never` with the choice in brackets."""
+    """How the text of a setting's file is read.
+
+    A whole number; `always [madvise] never` with the choice in brackets; a whole number or `max` (memory.low of a cgroup); or
+    `default 100`, where lines for single devices may follow (io.weight of a cgroup).
+    """
 
     INTEGER = "integer"
     CHOICE = "choice"
+    LIMIT = "limit"
+    WEIGHT = "weight"
+
+
+class Bound(StrEnum):
+    """How a wanted value is meant: exactly that, or as the least or the most that may stand there."""
+
+    SET = "set"
+    AT_LEAST = "at-least"
+    AT_MOST = "at-most"
 
 
 class Twin(msgspec.Struct, frozen=True):
@@ -28,13 +42,16 @@ class Place(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where a setting is read and written: enough to put a value back without knowing which tunable it was.
 
     `twin_path`: the other file of a pair (see `Twin`). `taken_at_open`: the kernel copies the value when a file is opened,
-    so a change does not reach files that are open already.
+    so a change does not reach files that are open already. `unit` and `unit_property`: the file is the service manager's, which
+    must be asked to write it (`MemoryLow` of `llama.service`).
     """
 
     path: str
     codec: Codec
     twin_path: str | None = None
     taken_at_open: bool = False
+    unit: str | None = None
+    unit_property: str | None = None
 
 
 class Cell(msgspec.Struct, frozen=True):
@@ -54,13 +71,18 @@ class Reading(msgspec.Struct, frozen=True):
 
 
 class TunableSpec(msgspec.Struct, frozen=True):
-    """One tunable. `wanted` maps a profile's name to the value it wants; a profile that is absent leaves it alone.
+    """One tunable. `wanted` maps a profile's name to the value it wants (as `bound` says); an absent profile leaves it alone.
 
     `config_key` is what an administrator writes to choose another value. `lowest` and `highest` are the kernel's own
     limits of an integer, None where it has none; above `useful_highest` a value is allowed but surely a mistake.
 
-    `per_device`: there is one setting for each device under a configured model; the file's own SPEC only describes them, with
-    a `*` in its path, and `instances` beside it finds them. `unknown`: why it is not known where this one is, None when it is.
+    `keep` maps values that somebody chose with intent to the reason why a profile leaves them alone. `side_effects` are other
+    settings that the kernel changes when this one is written; they are put back with it.
+
+    What the values depend on the machine for is filled in by a file's `instances`: `wanted` with `because`, one sentence on where
+    they come from; `skip`, why this one is not set here; `asked`, a value that the configuration asks for this one alone.
+    `per_device`: there is one setting for each device (or cgroup); the file's own SPEC only describes them, with a `*` in
+    its path.
     """
 
     name: str
@@ -72,8 +94,13 @@ class TunableSpec(msgspec.Struct, frozen=True):
     choices: tuple[str, ...] = ()
     twin: Twin | None = None
     per_device: bool = False
-    unknown: str | None = None
     useful_highest: int | None = None
+    bound: Bound = Bound.SET
+    keep: dict[str, str] = {}
+    side_effects: tuple[Place, ...] = ()
+    because: str = ""
+    skip: str | None = None
+    asked: str | None = None
 
 
 class Manual(msgspec.Struct, frozen=True):
@@ -81,6 +108,7 @@ class Manual(msgspec.Struct, frozen=True):
 
     summary: str
     why: str
+    risk: str
     source: str
     not_when: str
     side_effect: str = ""
@@ -93,12 +121,45 @@ class Tunable(msgspec.Struct, frozen=True):
     manual: Manual
 
 
+class ModelTarget(msgspec.Struct, frozen=True):
+    """A model file that a backend of the configuration opens, and the bytes of one expert's slice of one tensor.
+
+    `slice_bytes` None: `unknown` says why (no experts, a header that cannot be read).
+    """
+
+    path: str
+    slice_bytes: int | None = None
+    unknown: str | None = None
+
+
+class CgroupTarget(msgspec.Struct, frozen=True):
+    """The cgroup of a backend, as a directory under /sys/fs/cgroup, and what the configuration asks for it.
+
+    `unit`: the service manager's unit that the cgroup belongs to, None where it is nobody's.
+    """
+
+    backend: str
+    directory: str
+    unit: str | None = None
+    memory_low_bytes: int | None = None
+    io_weight: int | None = None
+
+
+class Targets(msgspec.Struct, frozen=True):
+    """What settings of a device or a cgroup are found by."""
+
+    models: tuple[ModelTarget, ...] = ()
+    cgroups: tuple[CgroupTarget, ...] = ()
+
+
 class Wanted(msgspec.Struct, frozen=True):
     """A value somebody asked for. `asked_by`: "profile moe-offload" or the key of the configuration."""
 
     spec: TunableSpec
     cell: Cell
     asked_by: str
+    bound: Bound = Bound.SET
+    by_profile: bool = False
 
 
 class StepKind(StrEnum):

@@ -1,8 +1,9 @@
 """Kernel settings moetuned may change, one file each, found by name; a file's docstring is its manual entry.
 
 A file `vm_dirty_ratio.py` holds `SPEC` and a docstring of a first sentence and the paragraphs `Why:`, `Source:`,
-`Not when:` and, where there is one, `Side effect:`. A file is imported only when a profile other than `observe`, the configuration or a question asks for it.
-What every device has for itself (`SPEC.per_device`) also has `instances(fs, models, device_of)`, which finds them.
+`Risk:`, `Not when:` and, where there is one, `Side effect:`. A file is imported only when a profile other than `observe`, the
+configuration or a question asks for it. What depends on the machine also has `instances(fs, targets, device_of)`: the settings it
+stands for here, with their values computed.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
@@ -19,11 +20,18 @@ from moetuned.host.block_devices import device_number
 from moetuned.host.fs import HostFS
 from moetuned.host.tunable_files import read_for_plan
 from moetuned.parse.config_problem import Problem
+from moetuned.parse.config_values import overlay_of
 from moetuned.schema.config import Config, Profile, Tuning
-from moetuned.schema.tunable import Manual, PlannedStep, Reading, Tunable, TunableSpec
+from moetuned.schema.tunable import Cell, Manual, PlannedStep, Reading, Targets, Tunable, TunableSpec
 
 _SYSCTL = "tuning.sysctl."
-_PARAGRAPHS = {"why": "Why:", "source": "Source:", "not_when": "Not when:", "side_effect": "Side effect:"}
+_PARAGRAPHS = {
+    "why": "Why:",
+    "risk": "Risk:",
+    "source": "Source:",
+    "not_when": "Not when:",
+    "side_effect": "Side effect:",
+}
 
 
 def module_names() -> tuple[str, ...]:
@@ -75,54 +83,61 @@ def for_tuning(tuning: Tuning) -> tuple[Tunable, ...]:
     """The tunables a configuration may touch: none for an `observe` without overlay, else by name."""
     if tuning.profile is not Profile.OBSERVE:
         return tuple(load(name) for name in module_names())
-    keys = [*tuning.sysctl, *(f"tuning.{key}" for key in ("thp", "read_ahead") if getattr(tuning, key) is not None)]
-    found = {tunable.spec.name: tunable for key in keys if (tunable := find(key)) is not None}
+    found = {tunable.spec.name: tunable for key, _ in overlay_of(tuning) if (tunable := find(key)) is not None}
     return tuple(found[name] for name in sorted(found))
 
 
 def changes_nothing(tuning: Tuning) -> bool:
     """Whether a configuration asks for no setting at all: an `observe` without overlay."""
-    return tuning.profile is Profile.OBSERVE and not tuning.sysctl and tuning.thp is None and tuning.read_ahead is None
-
-
-def models_of(config: Config) -> tuple[str, ...]:
-    """The model files that the configuration names, each once."""
-    return tuple(dict.fromkeys(backend.model for backend in config.backends if backend.model is not None))
+    return tuning.profile is Profile.OBSERVE and not overlay_of(tuning)
 
 
 def instances(
     fs: HostFS,
     tunable: Tunable,
-    models: Sequence[str],
+    targets: Targets,
     device_of: Callable[[str], tuple[int, int]] = device_number,
 ) -> tuple[TunableSpec, ...]:
-    """The settings that a tunable stands for: itself, or one for each device under `models`."""
-    if not tunable.spec.per_device:
+    """The settings that a tunable stands for here: itself, with a computed value where it has one, or one for each device."""
+    module = importlib.import_module(f"{__name__}.{_module_of(tunable.spec)}")
+    if not hasattr(module, "instances"):
         return (tunable.spec,)
-    module = importlib.import_module(f"{__name__}.{tunable.spec.name}")
-    found: tuple[TunableSpec, ...] = module.instances(fs, models, device_of)
+    found: tuple[TunableSpec, ...] = module.instances(fs, targets, device_of)
     return found
+
+
+def manual_of(spec: TunableSpec) -> Manual:
+    """The manual entry of a setting that `instances` gave."""
+    return load(_module_of(spec)).manual
+
+
+def _module_of(spec: TunableSpec) -> str:
+    """A setting of one device is called `read_ahead_kb vda`."""
+    return spec.name.partition(" ")[0].replace(".", "_").replace("-", "_")
 
 
 def plan_tuning(
     fs: HostFS,
     tuning: Tuning,
-    models: Sequence[str] = (),
+    targets: Targets = Targets(),  # noqa: B008  frozen
     device_of: Callable[[str], tuple[int, int]] = device_number,
+    originals: Mapping[str, Cell] | None = None,
 ) -> tuple[tuple[PlannedStep, ...], tuple[str, ...]]:
     """Steps that make the machine as `tuning` wants it, and the problems of the configuration (nothing to apply then).
 
-    `models` are the files whose devices are set, `device_of` gives the device number of one. Reads the present values,
-    changes nothing. Each problem is one sentence that names the key.
+    `targets` are the files whose devices are set and the cgroups of backends, `device_of` gives the device number of a file,
+    `originals` what settings that are ours already were before. Reads the present values, changes nothing. Each problem is
+    one sentence that names the key.
     """
-    specs = [spec for tunable in for_tuning(tuning) for spec in instances(fs, tunable, models, device_of)]
+    specs = [spec for tunable in for_tuning(tuning) for spec in instances(fs, tunable, targets, device_of)]
     wanted, problems = choose(tuning, specs)
-    return plan(tuning.profile, wanted, {item.spec.name: read_instance(fs, item.spec) for item in wanted}), problems
+    readings = {item.spec.name: read_instance(fs, item.spec) for item in wanted}
+    return plan(tuning.profile, wanted, readings, {}, originals), problems
 
 
 def read_instance(fs: HostFS, spec: TunableSpec) -> Reading:
     """The value in force; unknown, with the reason, where it is not known where the setting is."""
-    return read_for_plan(fs, spec.place) if spec.unknown is None else Reading(None, unknown=spec.unknown)
+    return Reading(None, unknown=spec.skip) if "*" in spec.place.path else read_for_plan(fs, spec.place)
 
 
 def check_tuning(config: Config) -> Iterator[Problem]:

@@ -4,6 +4,8 @@ Why: A fault on a mapped model reads the whole window around it, and experts are
 than what an expert needs reads its neighbours too, and they push out what the next token needs; a very small one makes
 many small reads of one expert.
 
+Risk: Other files on the same file system get it too: reading one from end to end may become a little slower.
+
 Source: Documentation/ABI/testing/sysfs-class-bdi of the kernel (read_ahead_kb); mm/filemap.c (do_sync_mmap_readahead: the window
 around a fault) and mm/readahead.c (file_ra_state_init: taken when a file is opened).
 
@@ -12,13 +14,13 @@ where every seek costs more than what is read in vain. A backend that has its mo
 restarted.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import msgspec
 
 from moetuned.host.block_devices import under_file
 from moetuned.host.fs import HostFS
-from moetuned.schema.tunable import Codec, Place, TunableSpec
+from moetuned.schema.tunable import Codec, Place, Targets, TunableSpec
 
 SPEC = TunableSpec(
     name="read_ahead_kb",
@@ -31,22 +33,20 @@ SPEC = TunableSpec(
 )
 
 
-def instances(
-    fs: HostFS, models: Sequence[str], device_of: Callable[[str], tuple[int, int]]
-) -> tuple[TunableSpec, ...]:
-    """One setting for each bdi under the files `models`, `read_ahead_kb vda`; a model without a known one is one that says why."""
+def instances(fs: HostFS, targets: Targets, device_of: Callable[[str], tuple[int, int]]) -> tuple[TunableSpec, ...]:
+    """One setting for each bdi under the models of `targets`, `read_ahead_kb vda`; a model without a known one is one that says why."""
     found: dict[str, TunableSpec] = {}
-    for model in models:
+    for model in (target.path for target in targets.models):
         devices = under_file(model, fs, device_of)
         path = devices.read_ahead_path
         if path is not None:
-            name, place, unknown = _device(path), msgspec.structs.replace(SPEC.place, path=path), None
+            name, place, skip = _device(path), msgspec.structs.replace(SPEC.place, path=path), None
         else:
             where = f"{devices.filesystem} on {', '.join(devices.names)}"
             name, place = model, SPEC.place
-            unknown = devices.unknown or f"the kernel does not say which read-ahead counts for it ({where})"
+            skip = devices.unknown or f"the kernel does not say which read-ahead counts for it ({where})"
         name = f"{SPEC.name} {name}"
-        found.setdefault(name, msgspec.structs.replace(SPEC, name=name, place=place, unknown=unknown))
+        found.setdefault(name, msgspec.structs.replace(SPEC, name=name, place=place, skip=skip))
     return tuple(found.values())
 
 

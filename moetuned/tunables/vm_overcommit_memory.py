@@ -3,6 +3,8 @@
 Why: A backend that maps a model larger than RAM, or forks to run a tool, can be refused by the heuristic (0) although it
 will never touch most of that memory; 1 grants every request and leaves the limit to what is really used.
 
+Risk: A program that asks for more memory than there is, is killed when it uses it instead of being refused when it asks.
+
 Source: Documentation/mm/overcommit-accounting.rst and Documentation/admin-guide/sysctl/vm.rst of the kernel.
 
 Not when: A program on the machine relies on allocations that fail early, for example a database set up for strict accounting (2).
@@ -14,7 +16,8 @@ SPEC = TunableSpec(
     name="vm.overcommit_memory",
     config_key="tuning.sysctl.vm.overcommit_memory",
     place=Place("/proc/sys/vm/overcommit_memory", Codec.INTEGER),
-    wanted={"moe-offload": "1"},
+    wanted={"moe-offload": "1", "moe-offload-zram": "1"},
     lowest=0,
     highest=2,
+    keep={"2": "2 is strict accounting, which somebody chose with intent"},
 )

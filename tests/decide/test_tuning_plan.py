@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import structs
 
-from moetuned.decide.tuning_plan import choose, plan
+from moetuned.decide.tuning_plan import choose, plan, within
 from moetuned.schema.config import Profile, Tuning
-from moetuned.schema.tunable import Cell, Codec, Place, Reading, StepKind, TunableSpec, Twin
+from moetuned.schema.tunable import Bound, Cell, Codec, Place, PlannedStep, Reading, StepKind, TunableSpec, Twin
 
 RATIO = TunableSpec(
     "vm.dirty_ratio",
@@ -90,9 +93,98 @@ def test_steps() -> None:
     assert step(thp("always"), profile=Profile.OBSERVE)[0] is StepKind.SKIPPED
 
 
-def test_the_twin_in_force_is_not_the_wanted_ratio() -> None:
-    assert step(Reading(Cell("/p/bytes", "10")), RATIO)[0] is StepKind.WRITE
+def test_a_profile_leaves_the_twin_that_somebody_chose_alone() -> None:
+    kind, reason = step(Reading(Cell("/p/bytes", "10")), RATIO)
+    assert (kind, reason) == (StepKind.SKIPPED, "vm.dirty_bytes is 10: somebody chose this limit in bytes")
     assert step(Reading(Cell("/p/ratio", "10")), RATIO)[0] is StepKind.ALREADY
+
+
+def test_the_config_may_replace_the_twin() -> None:
+    chosen, _ = choose(Tuning(profile=Profile.MOE_OFFLOAD, sysctl={"vm.dirty_ratio": 10}), [RATIO])
+    (found,) = plan(Profile.MOE_OFFLOAD, chosen, {"vm.dirty_ratio": Reading(Cell("/p/bytes", "10"))})
+    assert found.kind is StepKind.WRITE
+
+
+def test_what_is_kept_is_judged_by_what_stood_there_before_moetuned() -> None:
+    kept = structs.replace(OTHER, wanted={"moe-offload": "1"}, keep={"2": "2 is strict"})
+    chosen, _ = choose(Tuning(profile=Profile.MOE_OFFLOAD), [kept])
+
+    def found(now: str, original: str | None = None) -> PlannedStep:
+        before = {} if original is None else {kept.name: Cell("/p/other", original)}
+        return plan(Profile.MOE_OFFLOAD, chosen, {kept.name: Reading(Cell("/p/other", now))}, {}, before)[0]
+
+    assert found("2").kind is StepKind.SKIPPED
+    assert found("2").reason == "2 is strict; tuning.sysctl.vm.other in the config sets it all the same"
+    assert found("1", original="2").kind is StepKind.SKIPPED
+    assert found("2", original="0").kind is StepKind.WRITE
+
+
+def test_what_the_command_line_decides_is_left_to_it_but_not_against_the_config() -> None:
+    decided = {"/s/thp": "transparent_hugepage=madvise"}
+    readings = {"thp": thp("madvise")}
+    for tuning, kind in (
+        (Tuning(profile=Profile.MOE_OFFLOAD), StepKind.SKIPPED),
+        (Tuning(profile=Profile.MOE_OFFLOAD, thp="never"), StepKind.WRITE),
+    ):
+        (found,) = plan(Profile.MOE_OFFLOAD, choose(tuning, [THP])[0], readings, decided)
+        assert found.kind is kind
+        assert ("the kernel command line decides it (transparent_hugepage=madvise)" in found.reason) is (
+            kind is StepKind.SKIPPED
+        )
+
+
+def test_a_computed_value_says_where_it_comes_from_and_a_skipped_one_why() -> None:
+    computed = structs.replace(THP, because="of the weather")
+    assert step(thp("always"), computed) == (StepKind.WRITE, "profile moe-offload: of the weather")
+    assert step(thp("always"), structs.replace(THP, skip="no weather")) == (StepKind.SKIPPED, "no weather")
+
+
+@pytest.mark.parametrize(
+    ("value", "now", "kind"),
+    [
+        ("at-least 100", "99", StepKind.WRITE),
+        ("at-least 100", "100", StepKind.ALREADY),
+        ("at-least 100", "101", StepKind.ALREADY),
+        ("at-most  100", "101", StepKind.WRITE),
+        ("at-most 100", "7", StepKind.ALREADY),
+        ("at-most 100", "max", StepKind.WRITE),
+        ("at-least 100", "max", StepKind.ALREADY),
+        (100, "101", StepKind.WRITE),
+    ],
+)
+def test_bounds(value: str | int, now: str, kind: StepKind) -> None:
+    chosen, problems = choose(Tuning(profile=Profile.MOE_OFFLOAD, sysctl={"vm.other": value}), [OTHER])
+    assert problems == ()
+    assert chosen[0].cell == Cell("/p/other", "100")
+    (found,) = plan(Profile.MOE_OFFLOAD, chosen, {"vm.other": Reading(Cell("/p/other", now))})
+    assert found.kind is kind
+
+
+@pytest.mark.parametrize("value", ["at-least", "at-least ten", "atleast 5", ">= 5", "at-most 0", "at-least 5 6"])
+def test_bounds_that_are_none(value: str) -> None:
+    assert len(choose(Tuning(profile=Profile.MOE_OFFLOAD, sysctl={"vm.other": value}), [OTHER])[1]) == 1
+
+
+def test_keep_takes_a_setting_out() -> None:
+    chosen, problems = wanted(thp="keep", sysctl={"vm.dirty_ratio": "keep"})
+    assert (chosen, problems) == ({}, ())
+
+
+def test_what_is_asked_for_one_instance_alone() -> None:
+    asked = structs.replace(OTHER, asked="4096", config_key="backends.memory_low")
+    (found,), problems = choose(Tuning(profile=Profile.MOE_OFFLOAD), [asked])
+    assert (found.cell.value, found.asked_by, found.by_profile, problems) == ("4096", "backends.memory_low", False, ())
+
+
+@given(
+    want=st.integers(-(2**62), 2**62),
+    now=st.integers(-(2**62), 2**62),
+    bound=st.sampled_from(list(Bound)),
+)
+def test_within_is_what_the_words_say(want: int, now: int, bound: Bound) -> None:
+    means = {Bound.SET: now == want, Bound.AT_LEAST: now >= want, Bound.AT_MOST: now <= want}
+    assert within(bound, Cell("/p", str(want)), Cell("/p", str(now))) is means[bound]
+    assert not within(bound, Cell("/p", str(want)), Cell("/twin", str(now)))
 
 
 def read_ahead(name: str) -> TunableSpec:

@@ -18,6 +18,7 @@ from moetuned.host import spawn
 from moetuned.host.cgroup import processes_in
 from moetuned.host.processes import ProcessIdentity, command_line, identify
 from moetuned.host.spawn import Exit, StartError, SupervisedProcess
+from moetuned.schema.config import ResourceLimits
 
 ENVIRONMENT = {"PATH": os.environ.get("PATH", os.defpath), "HOME": "/"}
 
@@ -39,7 +40,7 @@ def wait_for_end(process: SupervisedProcess) -> Exit:
     return how
 
 
-def run(command: Sequence[str], log: Path, started: list[SupervisedProcess], **more: str | None) -> SupervisedProcess:
+def run(command: Sequence[str], log: Path, started: list[SupervisedProcess], **more: object) -> SupervisedProcess:
     process = spawn.start(command, environment=ENVIRONMENT, log_path=str(log), **more)  # type: ignore[arg-type]
     started.append(process)
     return process
@@ -194,6 +195,21 @@ def test_how_it_ended(how: Exit, text: str) -> None:
 def test_the_boot_has_an_id() -> None:
     assert len(spawn.boot_id()) == 36
     assert spawn.boot_id() == spawn.boot_id()
+
+
+def test_its_limits_are_set_before_it_runs(tmp_path: Path, started: list[SupervisedProcess]) -> None:
+    log = tmp_path / "log"
+    script = "import resource as r; print([r.getrlimit(n) for n in (r.RLIMIT_NOFILE, r.RLIMIT_CORE, r.RLIMIT_MEMLOCK)])"
+    limits = ResourceLimits(open_files=256, core=0, memlock="64KiB")
+    process = run([sys.executable, "-c", script], log, started, limits=limits)
+    assert wait_for_end(process) == Exit(0)
+    assert log.read_text() == "[(256, 256), (0, 0), (65536, 65536)]\n"
+
+
+def test_without_prlimit_limits_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spawn, "_SYSTEM_PATH", str(tmp_path))
+    with pytest.raises(StartError, match="prlimit"):
+        spawn.start([sys.executable], environment={}, limits=ResourceLimits(core="unlimited"))
 
 
 @pytest.mark.kernel

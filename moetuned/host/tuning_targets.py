@@ -1,0 +1,63 @@
+"""What the settings of a device or a cgroup are found by: the models that a configuration names, and its backends' cgroups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from moetuned.gguf.experts import ExpertMap
+from moetuned.host.model_files import ModelFileError
+from moetuned.host.model_outline import read_outline
+from moetuned.schema.config import Backend, Config, SuperviseProcess
+from moetuned.schema.tunable import CgroupTarget, ModelTarget, Targets
+from moetuned.schema.units import parse_bytes
+
+
+def find_targets(
+    config: Config,
+    cgroups: Mapping[str, str] | None = None,
+    slice_of: Callable[[str], ModelTarget] | None = None,
+) -> Targets:
+    """Each model file of the configuration once, and each cgroup that something is asked for.
+
+    `cgroups` maps backends that run to their cgroup's directory; one that moetuned starts has it in the configuration. Reads the
+    headers of the models; what cannot be read is a target that says why.
+    """
+    look = slice_of or model_target
+    paths = dict.fromkeys(backend.model for backend in config.backends if backend.model is not None)
+    models = tuple(look(path) for path in paths)
+    found = (_cgroup(backend, cgroups or {}) for backend in config.backends)
+    return Targets(models, tuple(target for target in found if target is not None))
+
+
+def model_target(path: str) -> ModelTarget:
+    """The smallest slice of an expert in the model at `path`, from its headers. Never raises."""
+    try:
+        experts = read_outline(path).experts
+    except ModelFileError as error:
+        return ModelTarget(path, unknown=str(error))
+    except OSError as error:
+        return ModelTarget(path, unknown=f"{path}: {error.strerror or error}")
+    smallest = smallest_slice_bytes(experts)
+    return ModelTarget(path, smallest, None if smallest is not None else f"{path} has no experts")
+
+
+def smallest_slice_bytes(experts: ExpertMap) -> int | None:
+    """Bytes of the smallest contiguous piece that an expert is read in; None without experts."""
+    return min((tensor.slice_bytes for tensor in experts.tensors), default=None)
+
+
+def _cgroup(backend: Backend, running: Mapping[str, str]) -> CgroupTarget | None:
+    if backend.memory_low is None and backend.io_weight is None:
+        return None
+    own = backend.supervise.cgroup if isinstance(backend.supervise, SuperviseProcess) else None
+    directory = own or running.get(backend.name)
+    if directory is None:
+        return None
+    low = None if backend.memory_low is None else parse_bytes(backend.memory_low)
+    return CgroupTarget(backend.name, directory, _unit(directory), low, backend.io_weight)
+
+
+def _unit(directory: str) -> str | None:
+    """A service manager names the cgroup of a unit after it (systemd.unit(5))."""
+    name = directory.rstrip("/").rpartition("/")[2]
+    return name if name.endswith((".service", ".scope", ".slice")) else None

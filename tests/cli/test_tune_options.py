@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import pytest
+from fakes.gguf_bytes import gguf_bytes, moe_metadata, moe_tensors
+
+from moetuned.cli import tune_options
+from moetuned.cli.tune_options import Options, options_of
+from moetuned.parse.config_problem import ConfigError
+from moetuned.schema.config import Profile
+
+
+def given(**values: object) -> Options:
+    return options_of({"as_json": False, "root": "/", "journal": None, **values})
+
+
+def test_where_the_journal_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("MOETUNED_STATE_DIR", raising=False)
+    assert given().journal == "/var/lib/moetuned/undo.jsonl"
+    assert given(root=str(tmp_path)).journal == f"{tmp_path}/var/lib/moetuned/undo.jsonl"
+    monkeypatch.setenv("MOETUNED_STATE_DIR", "/elsewhere")
+    assert given().journal == "/elsewhere/undo.jsonl"
+    monkeypatch.chdir(tmp_path)
+    assert given(journal="x/undo.jsonl").journal == f"{tmp_path}/x/undo.jsonl"
+
+
+def config(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "moetuned.yaml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_the_profile_option_wins(tmp_path: Path) -> None:
+    path = config(tmp_path, "tuning: {profile: moe-offload, thp: keep}")
+    assert tune_options.read_config(given(config=path)).tuning.profile is Profile.MOE_OFFLOAD
+    other = tune_options.read_config(given(config=path, profile="moe-offload-zram")).tuning
+    assert (other.profile, other.thp) == (Profile.MOE_OFFLOAD_ZRAM, "keep")
+
+
+def test_a_broken_config_ends_the_command_with_its_problems(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = config(tmp_path, "tuning: {profil: moe-offload}")
+    with pytest.raises(ConfigError):
+        tune_options.read_config(given(config=path))
+    with pytest.raises(SystemExit) as end:
+        tune_options.config_or_fail(given(config=path))
+    assert end.value.code == tune_options.EXIT_USAGE
+    assert "did you mean profile?" in capsys.readouterr().err
+
+
+def test_a_value_the_kernel_would_refuse_ends_it_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = given(config=config(tmp_path, "tuning: {profile: moe-offload, sysctl: {vm.dirty_ratio: at-most 101}}"))
+    with pytest.raises(SystemExit) as end:
+        tune_options.planned_steps(options, tune_options.config_or_fail(options), {})
+    assert end.value.code == tune_options.EXIT_USAGE
+    assert "vm.dirty_ratio: 'at-most 101' is too large" in capsys.readouterr().err
+
+
+def test_models_are_looked_for_under_the_root(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    (root / "m").mkdir(parents=True)
+    (root / "m" / "a.gguf").write_bytes(gguf_bytes(moe_metadata(), moe_tensors()))
+    options = given(root=str(root), config=config(tmp_path, "backends: [{name: a, model: /m/a.gguf}]"))
+    (model,) = tune_options.targets_of(options, tune_options.read_config(options)).models
+    assert model.path == "/m/a.gguf"
+    assert model.slice_bytes
+
+
+def test_what_cannot_be_read_of_the_journal_is_a_note(tmp_path: Path) -> None:
+    held, notes = tune_options.look(given(root=str(tmp_path)))
+    assert held == {}
+    assert "boot_id" in notes[0]
+
+
+def test_a_table_has_its_paragraphs_below_each_row(capsys: pytest.CaptureFixture[str]) -> None:
+    tune_options.print_table(("A", "B"), [("one", "x"), ("2", "y")], [["first"], ["second", "third"]])
+    assert capsys.readouterr().out == "A    B\none  x\n    first\n2    y\n    second\n    third\n"
+    tune_options.print_table(("A", "B"), [])
+    assert capsys.readouterr().out == ""
+
+
+def test_every_subcommand_of_a_file_of_its_own_is_there() -> None:
+    from moetuned.cli.tune import _IN_FILES, command
+
+    context = click.Context(command)
+    assert {name for name in command.list_commands(context) if command.get_command(context, name) is None} == set()
+    for name in _IN_FILES:
+        found = command.get_command(context, name)
+        assert found is not None
+        assert found.name == name
