@@ -13,7 +13,8 @@ class Rival(msgspec.Struct, frozen=True, omit_defaults=True):
     `what` names the party so that a person finds it ("tuned, profile throughput-performance", "/etc/sysctl.d/99-x.conf
     line 3"), `path` is the kernel file, with `*` where it is a class of devices (/sys/block/*/queue/read_ahead_kb), `value`
     None is unknown (computed, or a variable), `when` says when it is written ("at boot"), `file` is where it is written down,
-    `bound` how the value is meant (tuned's `>4096` only raises), `only` what must hold besides, as it is written there.
+    `bound` how the value is meant (tuned's `>4096` only raises), `only` what must hold besides, as it is written there,
+    `gives_way` whether it lets the files in /etc/sysctl.d win over itself.
     """
 
     what: str
@@ -23,6 +24,7 @@ class Rival(msgspec.Struct, frozen=True, omit_defaults=True):
     file: str | None = None
     bound: Bound = Bound.SET
     only: str | None = None
+    gives_way: bool = False
 
 
 class FoundRivals(msgspec.Struct, frozen=True):
