@@ -63,7 +63,9 @@ def _size(key: tuple[str, ...], value: str | int, most_bytes: int) -> Iterator[P
         yield _problem(key, None, f"{error}, or auto")
         return
     if not LEAST_BYTES <= size <= most_bytes:
-        yield _problem(key, value, f"must be between {format_bytes(LEAST_BYTES)} and {format_bytes(most_bytes)}, or auto")
+        yield _problem(
+            key, value, f"must be between {format_bytes(LEAST_BYTES)} and {format_bytes(most_bytes)}, or auto"
+        )
 
 
 def _problem(key: tuple[str, ...], value: object, hint: str, *, warning: bool = False) -> Problem:

@@ -1,0 +1,35 @@
+"""Where swap lives on this machine, for the settings that depend on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from moetuned.decide.swap_home import where_swap_lives
+from moetuned.host.block_devices import device_number, under_file
+from moetuned.host.fs import HostFS
+from moetuned.host.swap_facts import read_backings, read_swaps, read_zswap
+from moetuned.parse.swaps import zram_number
+from moetuned.schema.swap import ActiveSwap, SwapBacking, SwapHome, SwapPlace
+
+
+def swap_home(fs: HostFS, device_of: Callable[[str], tuple[int, int]] = device_number) -> SwapHome:
+    """Where the swaps that are on lie. Never raises; what cannot be read is unknown.
+
+    `device_of` other than the machine's own (a tree of another one) gives the number of a device for its node too.
+    """
+    try:
+        active = read_swaps(fs)
+    except OSError as error:
+        return SwapHome(SwapPlace.UNKNOWN, f"/proc/swaps cannot be read: {error.strerror or error}")
+    if device_of is device_number:
+        backings = read_backings(active or (), fs)
+    else:
+        backings = tuple(_backing(swap, fs, device_of) for swap in active or ())
+    return where_swap_lives(active, backings, zswap=read_zswap(fs))
+
+
+def _backing(swap: ActiveSwap, fs: HostFS, device_of: Callable[[str], tuple[int, int]]) -> SwapBacking:
+    if zram_number(swap) is not None:
+        return SwapBacking(swap.name, zram=True)
+    devices = under_file(swap.name, fs, device_of)
+    return SwapBacking(swap.name, rotational=devices.rotational, unknown=devices.unknown)

@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+
+import pytest
+from fakes.fake_swap import GIB, FakeMachine, FakeSwapHost, FakeZram, Fuse, state_disk
+
+from moetuned.schema.swap import SwapKind, SwapStep, SwapStepKind, ZramLook
+from moetuned.state.swap_file import Whose
+from moetuned.state.swap_record import HeldZram, Stage, SwapStore, open_store
+from moetuned.state.swap_zram import finish_zram, keep_zram, make_zram, take_zram, verify_zram, whose_zram
+
+BOOT = "boot-1"
+STEP = SwapStep("swap zram", SwapKind.ZRAM, SwapStepKind.MAKE, "1.0 GiB", "because", size_bytes=GIB, priority=100)
+
+
+class Scene:
+    def __init__(self, machine: FakeMachine) -> None:
+        self.machine = machine
+        self.host = FakeSwapHost(machine)
+
+    @property
+    def store(self) -> SwapStore:
+        return open_store("/state")
+
+    @property
+    def held(self) -> HeldZram:
+        held = self.store.record.zram
+        assert held is not None
+        return held
+
+    @property
+    def devices(self) -> dict[int, FakeZram]:
+        assert self.machine.zram is not None
+        return self.machine.zram
+
+
+@pytest.fixture(params=["built in", "module"])
+def scene(request: pytest.FixtureRequest) -> Iterator[Scene]:
+    built_in = request.param == "built in"
+    made = Scene(FakeMachine(zram={} if built_in else None, zram_built_in=built_in))
+    with state_disk(made.machine, Fuse()):
+        yield made
+
+
+@pytest.fixture
+def made(scene: Scene) -> Scene:
+    assert make_zram(scene.host, scene.store, STEP, BOOT).state == "applied"
+    return scene
+
+
+def test_it_is_made_and_on(made: Scene) -> None:
+    device = made.devices[0]
+    assert (device.on, device.size_bytes, device.priority, device.uuid) == (True, GIB, 100, made.held.uuid)
+    assert (made.held.number, made.held.sequence, made.held.stage, made.held.on) == (0, 100, Stage.MADE, True)
+    assert (made.store.record.module_boot_id is None) == made.machine.zram_built_in
+
+
+def test_it_is_taken_away_and_the_module_too_if_moetuned_loaded_it(made: Scene) -> None:
+    view = take_zram(made.host, made.store, BOOT)
+    assert view is not None
+    assert (view.state, view.now) == ("restored", "none")
+    assert made.machine.zram == ({} if made.machine.zram_built_in else None)
+    assert made.machine.disk == {}
+    assert take_zram(made.host, made.store, BOOT) is None
+
+
+def test_the_module_stays_where_somebody_else_uses_it(made: Scene) -> None:
+    number = made.machine.add_zram("other")
+    view = take_zram(made.host, made.store, BOOT)
+    assert view is not None
+    assert view.state == "restored"
+    assert list(made.devices) == [number]
+    assert ("somebody else uses it" in view.detail) == (not made.machine.zram_built_in)
+    assert made.machine.disk == {}
+
+
+@pytest.mark.parametrize("fails", ["add_zram", "set_up_zram", "make_signature", "swap_on"])
+def test_what_fails_is_taken_back_and_said(scene: Scene, fails: str) -> None:
+    scene.host.fails = {fails: errno.ENOMEM}
+    view = make_zram(scene.host, scene.store, STEP, BOOT)
+    assert view.state == "failed"
+    assert "not enough memory" in view.detail
+    assert not scene.machine.zram
+    assert scene.machine.disk == {}
+
+
+def test_a_module_that_cannot_be_loaded() -> None:
+    scene = Scene(FakeMachine(zram=None, zram_built_in=False, zram_exists=False))
+    with state_disk(scene.machine, Fuse()):
+        assert make_zram(scene.host, scene.store, STEP, BOOT).state == "failed"
+    assert (scene.machine.zram, scene.machine.disk) == (None, {})
+
+
+def test_a_kernel_that_does_not_tell_devices_apart(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scene.host, "look_at_zram", lambda number: ZramLook(number, None))
+    view = make_zram(scene.host, scene.store, STEP, BOOT)
+    assert "diskseq, Linux 5.15" in view.detail
+    assert not scene.machine.zram
+
+
+def test_a_full_disk_after_the_device_was_added_removes_it(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    add = scene.host.add_zram
+
+    def then_full() -> int:
+        scene.machine.disk_full = True
+        return add()
+
+    monkeypatch.setattr(scene.host, "add_zram", then_full)
+    view = make_zram(scene.host, scene.store, STEP, BOOT)
+    assert "No space left" in view.detail
+    assert not scene.machine.zram
+
+
+@pytest.mark.parametrize(
+    ("change", "stage", "whose"),
+    [
+        ({}, Stage.MADE, Whose.OURS),
+        ({"sequence": 555}, Stage.MADE, Whose.FOREIGN),
+        ({"size_bytes": 0, "uuid": None, "blank": True}, Stage.MADE, Whose.OURS),
+        ({"size_bytes": 5}, Stage.MADE, Whose.FOREIGN),
+        ({"uuid": "other"}, Stage.MADE, Whose.FOREIGN),
+        ({"uuid": None, "blank": True}, Stage.MADE, Whose.FOREIGN),
+        ({"uuid": None, "blank": True}, Stage.ADDED, Whose.OURS),
+        ({"uuid": None, "blank": False}, Stage.ADDED, Whose.FOREIGN),
+    ],
+)
+def test_whose_it_is(made: Scene, change: dict[str, object], stage: Stage, whose: Whose) -> None:
+    import msgspec
+
+    for name, value in change.items():
+        setattr(made.devices[0], name, value)
+    held = msgspec.structs.replace(made.held, stage=stage)
+    assert whose_zram(made.host, held, BOOT) is whose
+    assert whose_zram(made.host, held, "boot-2") is Whose.GONE
+    made.devices.clear()
+    assert whose_zram(made.host, held, BOOT) is Whose.GONE
+
+
+@pytest.mark.parametrize(("size", "whose"), [(0, Whose.OURS), (GIB, Whose.FOREIGN)])
+def test_of_an_unknown_number_only_an_empty_device_is_ours(scene: Scene, size: int, whose: Whose) -> None:
+    scene.machine.zram = {0: FakeZram(1, "other"), 1: FakeZram(2, "?", size)}
+    held = HeldZram(BOOT, "u", GIB, Stage.MAKING, (0,))
+    assert whose_zram(scene.host, held, BOOT) is whose
+
+
+def test_the_next_boot_has_none_and_makes_it_anew(made: Scene) -> None:
+    made.machine.reboot()
+    assert verify_zram(made.host, made.held, "1 GiB", "", "boot-2").state == "planned"
+    assert finish_zram(made.host, made.store, "boot-2") is None
+    assert made.machine.disk == {}
+
+
+def test_what_somebody_swapped_off_is_left_off(made: Scene) -> None:
+    made.devices[0].on = False
+    assert keep_zram(made.host, made.store, STEP).state == "drifted"
+    assert verify_zram(made.host, made.held, None, "", BOOT).state == "drifted"
+    view = take_zram(made.host, made.store, BOOT)
+    assert view is not None
+    assert view.state == "restored"
+    assert not made.machine.zram
+
+
+def test_a_device_of_somebody_else_under_the_same_number_stays(made: Scene) -> None:
+    made.devices.clear()
+    number = made.machine.add_zram("other")
+    made.devices[number].size_bytes = GIB
+    assert number == made.held.number
+    view = finish_zram(made.host, made.store, BOOT)
+    assert view is not None
+    assert view.state == "drifted"
+    assert list(made.devices) == [number]
+    take_zram(made.host, made.store, BOOT)
+    assert list(made.devices) == [number]
+    assert made.machine.disk == {}
+
+
+def test_a_device_that_somebody_reset_is_removed_and_said(made: Scene) -> None:
+    device = made.devices[0]
+    device.on, device.size_bytes, device.uuid, device.blank = False, 0, None, True
+    view = finish_zram(made.host, made.store, BOOT)
+    assert view is not None
+    assert (view.state, view.detail) == ("drifted", "somebody reset it")
+    assert not made.machine.zram
+
+
+def test_what_does_not_fit_is_kept(made: Scene) -> None:
+    made.devices[0].used_bytes, made.machine.available_bytes = GIB // 2, GIB
+    view = take_zram(made.host, made.store, BOOT)
+    assert view is not None
+    assert view.state == "failed"
+    assert view.detail == made.held.kept
+    assert "(/dev/zram0) is kept on: it holds 512 MiB" in view.detail
+    assert made.devices[0].on
+    assert verify_zram(made.host, made.held, "none", "", BOOT).detail == view.detail
+
+
+@pytest.mark.parametrize(("call", "said"), [("swap_off", "it is still on"), ("remove_zram", "could not be removed")])
+def test_what_cannot_be_taken_away_is_tried_again(made: Scene, call: str, said: str) -> None:
+    made.host.fails = {call: errno.EBUSY}
+    view = take_zram(made.host, made.store, BOOT)
+    assert view is not None
+    assert view.state == "failed"
+    assert said in view.detail
+    made.host.fails = {}
+    view = take_zram(made.host, made.store, BOOT)
+    assert view is not None
+    assert view.state == "restored"
+    assert not made.machine.zram
