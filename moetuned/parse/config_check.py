@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator
 
 from moetuned.parse.config_backend_check import check_backends
 from moetuned.parse.config_problem import Problem, any_of, key_path, shown
+from moetuned.parse.config_swap_check import check_swap
 from moetuned.parse.config_values import (
     at_most,
     headroom_limit,
@@ -93,11 +94,13 @@ def _check_tuning(config: Config, known: Collection[str] | None) -> Iterator[Pro
             yield _error(path, None, f"moetuned has no tunable for it, so it could not undo it; {hint}")
         if isinstance(value, str) and re.fullmatch(r"[0-9A-Za-z_ .,:-]{1,200}", value) is None:
             yield _error(path, value, "must be one line of letters, digits, blanks and .,:-")
+    if tuning.swap is not None:
+        yield from check_swap(tuning.swap)
     overlay = overlay_of(tuning)
     of_devices = [key for key, _ in overlay if key.partition(".")[2] in _OF_DEVICES]
-    if tuning.profile is Profile.OBSERVE and overlay:
+    if tuning.profile is Profile.OBSERVE and (overlay or tuning.swap is not None):
         hint = "has no effect: profile is observe, which changes nothing; set profile: moe-offload or take it out"
-        first = "tuning.sysctl" if tuning.sysctl else overlay[0][0]
+        first = "tuning.sysctl" if tuning.sysctl else overlay[0][0] if overlay else "tuning.swap"
         yield _warning(tuple(first.split(".")), None, hint)
     elif of_devices and all(backend.model is None for backend in config.backends):
         hint = "has no effect: no backend of the config has a model, so there is no file system to set it for"

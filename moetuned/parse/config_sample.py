@@ -32,6 +32,7 @@ _EXAMPLES: Mapping[str, str] = {
     "tuning.read_ahead": "128",
     "tuning.scheduler": "none",
     "tuning.nr_requests": "64",
+    "tuning.swap": "{file: /var/lib/moetuned/swapfile, size: 8GiB, zram: auto, priority: 10}",
     "backends": """\
 - name: glm
   kind: llama-server

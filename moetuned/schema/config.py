@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from moetuned.schema.event import EventName
+from moetuned.schema.swap import Swap
 
 Size = Annotated[str | int, Meta(description="size")]
 Duration = Annotated[str | int | float, Meta(description="duration")]
@@ -91,6 +92,10 @@ class Tuning(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     nr_requests: Annotated[
         Annotated[int, Meta(ge=4, le=65536)] | None,
         Meta(description="Requests that may wait at each of those disks; unset: left alone."),
+    ] = None
+    swap: Annotated[
+        Swap | None,
+        Meta(description="Swap to make at start and to take away at stop; unset: none, but zram in moe-offload-zram."),
     ] = None
 
 
