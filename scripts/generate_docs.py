@@ -26,6 +26,7 @@ from moetuned.parse.config_sample import reference_page, sample_config
 from moetuned.schema.config import Profile
 from moetuned.schema.event import Event, EventName
 from moetuned.schema.snapshot import Snapshot
+from moetuned.schema.tunable import Bound, Codec, TunableSpec
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -45,6 +46,9 @@ GET_PATHS = {
 """What each GET path answers. A path that is missing here stops `make docs`."""
 ACTIONS = {
     "reload": "Read the config again, as `systemctl reload moetuned` does; 409 with the problems when it cannot be used.",
+    "tune": "Apply the settings of the config that the daemon has read (also those that were yielded to somebody else), or give all "
+    "back and rest until the next apply, reload or restart; answers with `tuning` (as in the status) and `notes`; 409 for a "
+    "`config`, `profile` or `journal` (each may be left out) that is not the daemon's.",
     "warm": "Warm the model of a backend now; 202, the progress is in the status.",
 }
 """What each action does. One that is missing here stops `make docs`."""
@@ -115,23 +119,45 @@ def tunables_page() -> str:
         spec, manual = tunable.spec, tunable.manual
         files = [spec.place.path, *([spec.place.twin_path] if spec.place.twin_path else [])]
         keys = [spec.config_key, *([f"tuning.sysctl.{spec.twin.name}"] if spec.twin else [])]
-        wanted = [f"`{value}` in profile {profile}" for profile, value in sorted(spec.wanted.items())]
-        allowed = ", ".join(spec.choices) if spec.choices else f"{spec.lowest} to {spec.highest}"
         rows = [
             ("file", " or ".join(f"`{one}`" for one in files)),
             ("config key", " or ".join(f"`{key}`" for key in keys)),
-            ("allowed", allowed),
-            ("set to", "; ".join(wanted) or "nothing, unless the config sets it"),
+            ("allowed", _allowed(spec)),
+            ("set to", _set_to(spec, manual.computed)),
         ]
+        rows += [("left alone at", f"`{value}`: {reason}") for value, reason in sorted(spec.keep.items())]
         if spec.place.taken_at_open:
             rows.append(("in force", "for files that are opened after the change: restart the backend"))
-        parts += [f"## {spec.name}", manual.summary, table(("", ""), rows)]
-        parts += [f"Why: {manual.why}", f"Source: {manual.source}", f"Not when: {manual.not_when}"]
+        parts += [
+            f"## {spec.name}",
+            manual.summary,
+            table(("", ""), rows),
+            f"Why: {manual.why}",
+            f"Risk: {manual.risk}",
+        ]
+        parts += [f"Source: {manual.source}", f"Not when: {manual.not_when}"]
         if manual.side_effect:
             parts.append(f"Side effect: {manual.side_effect}")
     profiles = ", ".join(f"`{profile}`" for profile in Profile)
     parts.append(f"Profiles: {profiles}. `observe` changes nothing, whatever else the config says.")
     return page("Tunables", "the docstrings in moetuned/tunables/", *parts)
+
+
+def _allowed(spec: TunableSpec) -> str:
+    if spec.choices:
+        return ", ".join(spec.choices)
+    largest = "any number of bytes" if spec.place.codec is Codec.LIMIT else spec.highest
+    return f"{spec.lowest} to {largest}" if spec.highest is not None else str(largest)
+
+
+def _set_to(spec: TunableSpec, computed: str) -> str:
+    """What the profiles set; `computed` is the manual's word on values that depend on the machine."""
+    bound = "" if spec.bound is Bound.SET else f"{spec.bound} "
+    by_value: dict[str, list[str]] = {}
+    for profile, value in sorted(spec.wanted.items()):
+        by_value.setdefault(value, []).append(profile)
+    fixed = "; ".join(f"{bound}`{value}` in {', '.join(profiles)}" for value, profiles in by_value.items())
+    return f"computed: {computed}" if computed else fixed or "nothing, unless the config asks for it"
 
 
 def cli_page() -> str:

@@ -3,7 +3,7 @@
 No test asserts how long something takes, hypothesis's deadline included: speed is measured in tests/bench.
 """
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("moetuned", deadline=None)
+settings.register_profile("moetuned", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("moetuned")

@@ -6,7 +6,13 @@ import stat
 import subprocess
 from pathlib import Path
 
+import msgspec
 import pytest
+
+from moetuned.host.fs import RealFS
+from moetuned.schema.tunable import Cell, Codec, Place
+from moetuned.state.undo_journal import read_boot_id
+from moetuned.state.undo_records import Yielded
 
 ROOT = Path(__file__).resolve().parent.parent
 OVERLAID = ("etc", "opt", "usr/local", "var/lib", "run")
@@ -149,6 +155,11 @@ def _namespace(tmp_path, script):
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: installs in a private mount namespace")
 @pytest.mark.skipif(Path("/opt/moetuned").exists(), reason="moetuned is installed on this machine")
 def test_removal_leaves_the_machine_as_it_was(tmp_path):
+    path = "/proc/sys/vm/vfs_cache_pressure"
+    theirs = Yielded(
+        boot_id=read_boot_id(RealFS()), seq=1, tunable="vm.vfs_cache_pressure", place=Place(path, Codec.INTEGER),
+        value=Cell(path, "77"), intended=Cell(path, "50"),
+    )  # fmt: skip
     script = f"""
     rm -rf /run/moetuned /var/lib/moetuned  # only what is seen in here: a daemon or a demo may run on the machine
     list() {{ find {" ".join("/" + name for name in OVERLAID)} -xdev ! -name '*-' ! -name .pwd.lock | sort; cat /etc/group; }}
@@ -165,6 +176,7 @@ def test_removal_leaves_the_machine_as_it_was(tmp_path):
     grep broken /var/lib/moetuned/undo.jsonl*
     moetunectl config check
     rm /var/lib/moetuned/undo.jsonl*
+    echo '{msgspec.json.encode(theirs).decode()}' >/var/lib/moetuned/undo.jsonl  # nothing is held: no reason to stay
     /opt/moetuned/uninstall.sh
     list >{tmp_path}/after
     """

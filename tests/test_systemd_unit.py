@@ -29,7 +29,7 @@ def test_a_crash_of_the_daemon_ends_no_backend_and_leaves_no_setting(unit):
     service = unit["Service"]
     assert service["KillMode"] == "process"
     assert service["OOMPolicy"] == "continue"
-    assert service["ExecStopPost"] == "/usr/local/bin/moetunectl tune rollback"
+    assert service["ExecStopPost"] == "/usr/local/bin/moetunectl tune rollback --alone"
     assert service["Restart"] == "on-failure"
     assert (service["RuntimeDirectory"], service["RuntimeDirectoryPreserve"]) == ("moetuned", "yes")
     assert service["StateDirectory"] == "moetuned"

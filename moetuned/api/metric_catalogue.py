@@ -21,7 +21,7 @@ from moetuned.schema.verdict import MemoryState, Paging, Phase
 Samples = Iterable[tuple[tuple[str, ...], float]]
 """Label values, in the order of the metric's labels, and the value."""
 
-TUNABLE_STATES = ("adjusted", "already", "applied", "drifted", "failed", "planned", "skipped")
+TUNABLE_STATES = ("adjusted", "already", "applied", "drifted", "failed", "planned", "restored", "skipped", "yielded")
 
 
 class Metric(msgspec.Struct, frozen=True):

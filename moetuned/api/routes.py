@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
 from typing import Literal
 from urllib.parse import parse_qsl
 
@@ -37,7 +38,23 @@ class WarmRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     backend: str
 
 
-ACTIONS: dict[str, type[msgspec.Struct]] = {"reload": ReloadRequest, "warm": WarmRequest}
+class TuneDo(StrEnum):
+    """What is to be done about the kernel settings."""
+
+    APPLY = "apply"
+    ROLLBACK = "rollback"
+
+
+class TuneRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Payload of POST /v1/tune. `config`, `profile` and `journal` are what the caller means; others than the daemon's are refused."""
+
+    do: TuneDo
+    config: str | None = None
+    profile: str | None = None
+    journal: str | None = None
+
+
+ACTIONS: dict[str, type[msgspec.Struct]] = {"reload": ReloadRequest, "tune": TuneRequest, "warm": WarmRequest}
 """What POST /v1/<name> takes."""
 
 

@@ -288,7 +288,7 @@ def _tuning(page: _Page, tuning: Iterable[TunableView]) -> None:
         is_now = "" if tunable.now is None else f" is {tunable.now}"
         wanted = "" if tunable.wanted is None else f", wanted {tunable.wanted}"
         detail = f": {tunable.detail}" if tunable.detail else ""
-        fg = "red" if tunable.state == "failed" else "yellow" if tunable.state == "drifted" else None
+        fg = "red" if tunable.state == "failed" else "yellow" if tunable.state in ("drifted", "yielded") else None
         page.field(tunable.state, f"{tunable.name}{is_now}{wanted}{detail}", fg=fg)
 
 

@@ -1,7 +1,7 @@
 """`moetunectl tune`: kernel settings seen, applied, checked and given back, without the daemon.
 
 Uses the daemon's own undo journal, so what one applies the other can give back. While a daemon holds the journal, `plan`,
-`verify` and `explain` only look, and `apply` and `rollback` are refused.
+`verify` and `explain` only look, and the daemon is asked to `apply` and to `rollback`.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
 import click
 import msgspec
 
 from moetuned import tunables
+from moetuned.cli.tune_daemon import ask_holder, ask_instead_of_root, may_write, socket
 from moetuned.cli.tune_options import (
     EXIT_NO,
     EXIT_REFUSED,
-    EXIT_USAGE,
     Options,
     config_or_fail,
-    device_of,
     fail,
     look,
     options_of,
@@ -30,23 +30,37 @@ from moetuned.cli.tune_options import (
     print_json,
     print_notes,
     print_table,
-    print_wrapped,
-    read_config,
     require_root,
-    targets_of,
     wishes,
 )
+from moetuned.cli.tune_rivals import Rivals, find
+from moetuned.cli.tune_swap import apply_swap, is_recorded, planned_swap, rollback_swap, verify_swap, warnings
 from moetuned.host.fs import RealFS
-from moetuned.parse.config_problem import ConfigError
-from moetuned.schema.config import Profile
-from moetuned.schema.snapshot import TunableView
-from moetuned.schema.tunable import Bound, PlannedStep, StepKind, Targets, Tunable, TunableSpec, Wanted
-from moetuned.state import tuning
-from moetuned.state.undo_journal import Held, JournalError, open_journal, read_boot_id
+from moetuned.schema.config import Config, Profile
+from moetuned.schema.snapshot import TunableView, TuneAnswer
+from moetuned.schema.swap import SwapStep, SwapStepKind
+from moetuned.schema.tunable import PlannedStep, Wanted
+from moetuned.state import borrowed_setting, tuning
+from moetuned.state.tuning_views import show_wanted
+from moetuned.state.undo_journal import (
+    Held,
+    JournalError,
+    is_held,
+    open_journal,
+    read_boot_id,
+    read_journal,
+)
 
+_PATIENCE_SECONDS = 90.0
+"""What swapping off may take where nobody waits at a terminal: a service manager gives what runs after a stop two minutes."""
 _NOTHING_HELD = "Nothing to give back: moetuned holds no setting."
 _IN_ORDER = frozenset({"applied", "already", "adjusted", "skipped", "restored"})
-_IN_FILES = {"persist": "tune_persist", "readahead": "tune_readahead", "unpersist": "tune_persist"}
+_IN_FILES = {
+    "explain": "tune_explain",
+    "persist": "tune_persist",
+    "readahead": "tune_readahead",
+    "unpersist": "tune_persist",
+}
 """Subcommands of a file of their own, imported when they are asked for."""
 
 
@@ -59,18 +73,21 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class PlanLine(msgspec.Struct, frozen=True):
-    """JSON of one line of the plan. `original`: what stood there before moetuned, if it is ours now."""
+    """JSON of one line of the plan. `original`: what stood there before moetuned, if it is ours now.
+
+    `step`: write, already or skipped; of swap make, keep, already or skipped. `also_set_by`: who else sets it, to something else.
+    """
 
     name: str
-    step: StepKind
+    step: str
     now: str | None
     wanted: str
-    bound: Bound
     original: str | None
     reason: str
     why: str
     risk: str
     not_when: str
+    also_set_by: tuple[str, ...] = ()
 
 
 class PlanReport(msgspec.Struct, frozen=True):
@@ -112,8 +129,14 @@ def plan(**values: Any) -> None:
     """Say what apply would do, and why; change nothing."""
     options = options_of(values)
     held, notes = look(options)
-    wanted, steps = planned_steps(options, config_or_fail(options), held)
-    lines = tuple(_plan_line(step, held.get(step.wanted.spec.name)) for step in steps)
+    config = config_or_fail(options)
+    wanted, steps = planned_steps(options, config, held)
+    rivals = find(options)
+    lines = (
+        *(_plan_line(step, held.get(step.wanted.spec.name), rivals) for step in steps),
+        *(_swap_line(step, rivals) for step in planned_swap(options, config)),
+    )
+    notes = (*notes, *warnings(options), *(rivals.notes if lines else ()))
     if options.as_json:
         print_json(PlanReport(wanted.profile.value, lines, notes))
         return
@@ -123,13 +146,13 @@ def plan(**values: Any) -> None:
             (
                 line.name,
                 f"{line.now or '?'}{f' (was {line.original})' if line.original is not None else ''}",
-                line.wanted if line.bound is Bound.SET else f"{line.bound} {line.wanted}",
-                line.step.value,
+                line.wanted,
+                line.step,
                 line.reason,
             )
             for line in lines
         ],
-        [(line.why, f"Risk: {line.risk} Not when: {line.not_when}") for line in lines],
+        [tuple(_paragraphs(line)) for line in lines],
     )
     if not lines:
         click.echo(f"Nothing to set: profile {wanted.profile.value}. Try --profile {Profile.MOE_OFFLOAD.value}.")
@@ -139,22 +162,43 @@ def plan(**values: Any) -> None:
 @command.command()
 @wishes
 @places
-def apply(**values: Any) -> None:
-    """Write the settings of the config's profile. Exits 1 if one could not be set or somebody else has changed it."""
+@socket
+def apply(path: str | None, **values: Any) -> None:
+    """Write the settings of the config's profile. Exits 1 if one could not be set or somebody else has changed it.
+
+    A running daemon is asked to do it, with the config that it has read. What was left to somebody else because they had changed
+    it is set again.
+    """
     options = options_of(values)
-    require_root(options)
+    if not may_write(options):
+        _finish_answer(options, ask_instead_of_root(options, "apply", path))
+    if is_held(options.journal):  # before the config is read: a daemon may use another one than the default
+        _finish_answer(options, ask_holder(options, "apply", path))
     held, _ = look(options)
-    _, steps = planned_steps(options, config_or_fail(options), held)
-    fs = RealFS(options.root)
-    if not steps and not os.path.exists(options.journal):
+    config = config_or_fail(options)
+    _, steps = planned_steps(options, config, held)
+    swap_wanted = bool(planned_swap(options, config)) or is_recorded(options)
+    if not steps and not swap_wanted and not os.path.exists(options.journal):
         _finish(options, (), (), "Nothing to set.")
     try:
-        with open_journal(options.journal, read_boot_id(fs)) as journal:
-            views = tuning.apply(fs, journal, steps)
-            notes = journal.notes
+        views, notes = _apply_here(options, config, held)
     except JournalError as error:
         fail(str(error), EXIT_REFUSED)
     _finish(options, views, notes, "Nothing to set.")
+
+
+def _apply_here(
+    options: Options, config: Config, held: dict[str, Held]
+) -> tuple[tuple[TunableView, ...], tuple[str, ...]]:
+    """Views and notes of applying in this process. Raises JournalError.
+
+    Swap first: some settings depend on where it lives.
+    """
+    fs = RealFS(options.root)
+    with open_journal(options.journal, read_boot_id(fs)) as journal:
+        swap = apply_swap(options, config)
+        _, steps = planned_steps(options, config, held)
+        return (*tuning.apply(fs, journal, steps, by_hand=True), *swap), (*journal.notes, *warnings(options))
 
 
 @command.command()
@@ -164,30 +208,63 @@ def verify(**values: Any) -> None:
     """Compare the settings with what they should be. Exits 1 if one is not as wanted."""
     options = options_of(values)
     held, notes = look(options)
-    _, steps = planned_steps(options, config_or_fail(options), held)
-    _finish(options, tuning.verify(RealFS(options.root), held, steps), notes, "Nothing to check.")
+    config = config_or_fail(options)
+    _, steps = planned_steps(options, config, held)
+    views = (*_verify_here(options, held, steps), *verify_swap(options, planned_swap(options, config)))
+    _finish(options, views, (*notes, *warnings(options)), "Nothing to check.")
+
+
+def _verify_here(options: Options, held: dict[str, Held], steps: tuple[PlannedStep, ...]) -> tuple[TunableView, ...]:
+    fs = RealFS(options.root)
+    try:
+        yields = read_journal(options.journal, read_boot_id(fs)).yields
+    except JournalError:  # `look` has said so
+        yields = {}
+    return tuning.verify(fs, held, steps, yields=yields)
 
 
 @command.command()
 @places
-def rollback(**values: Any) -> None:
-    """Give every setting back as it was. What somebody else has changed since is reported and left alone."""
+@socket
+@click.option("--alone", is_flag=True, help="Ask no running daemon; exit 4 where one holds the journal.")
+def rollback(path: str | None, *, alone: bool, **values: Any) -> None:
+    """Give every setting back as it was. What somebody else has changed since is reported and left alone.
+
+    A running daemon is asked to do it; it sets nothing then until `tune apply`, a reload or a restart.
+    """
     options = options_of(values)
-    require_root(options)
-    fs = RealFS(options.root)
+    if alone:
+        require_root(options)
+    elif not may_write(options):
+        _finish_answer(options, ask_instead_of_root(options, "rollback", path), given_back=True)
     if not os.path.isdir(os.path.dirname(options.journal)):
         _finish(options, (), (), _NOTHING_HELD)
+    if not alone and is_held(options.journal):
+        _finish_answer(options, ask_holder(options, "rollback", path), given_back=True)
     try:
-        with open_journal(options.journal, read_boot_id(fs)) as journal:
-            problems = journal.problems
-            notes = (*journal.notes, *problems)
-            views = tuning.rollback(fs, journal)
+        views, notes, problems = _rollback_here(options, _PATIENCE_SECONDS if alone else None)
     except JournalError as error:
         fail(str(error), EXIT_REFUSED)
     if problems:
-        notes = (*notes, _unreadable(options.journal, len(problems)))
+        notes = (*notes, *problems, _unreadable(options.journal, len(problems)))
     ok = not problems and all(view.state != "failed" for view in views)
     _finish(options, views, notes, "Nothing else to give back." if problems else _NOTHING_HELD, ok=ok)
+
+
+def _rollback_here(
+    options: Options, patience_seconds: float | None
+) -> tuple[tuple[TunableView, ...], tuple[str, ...], tuple[str, ...]]:
+    """Views, notes and unreadable lines of giving back in this process. Raises JournalError."""
+    fs = RealFS(options.root)
+    boot_id = read_boot_id(fs)
+    with open_journal(options.journal, boot_id) as journal:
+        notes, problems = journal.notes, journal.problems
+        try:  # what a measurement has borrowed may be one of the settings
+            borrowed = borrowed_setting.give_back(fs, options.journal, boot_id)
+        except JournalError as error:
+            borrowed, notes = (), (*notes, str(error))
+        views = (*borrowed, *tuning.rollback(fs, journal))
+        return (*views, *rollback_swap(options, patience_seconds)), notes, problems
 
 
 def _unreadable(path: str, lines: int) -> str:
@@ -199,107 +276,53 @@ def _unreadable(path: str, lines: int) -> str:
     )
 
 
-@command.command()
-@click.argument("key", required=False)
-@click.option("--config", type=click.Path(), help="Config whose models' devices are shown. [the daemon's]")
-@places
-def explain(key: str | None, **values: Any) -> None:
-    """Say what a setting does, why moetuned sets it and when not to; without KEY, list all."""
-    options = options_of(values)
-    if key is None:
-        chosen = [tunables.load(name) for name in tunables.module_names()]
-    else:
-        found = tunables.find(key)
-        if found is None:
-            known = ", ".join(tunables.load(name).spec.name for name in tunables.module_names())
-            fail(f"{key}: moetuned does not know this setting; it knows {known}", EXIT_USAGE)
-        chosen = [found]
-    held, notes = look(options)
-    fs = RealFS(options.root)
-    targets = _targets(options) if any(tunable.spec.per_device for tunable in chosen) else Targets()
-    entries = [_explained(options, fs, tunable, held, targets) for tunable in chosen]
-    if options.as_json:
-        print_json(entries)
-        return
-    for number, entry in enumerate(entries):
-        click.echo(("\n" if number else "") + f"{entry['name']}: {entry['summary']}")
-        for label, text in entry.items():
-            if label not in ("name", "summary") and text is not None:
-                print_wrapped(f"{label.replace('_', ' ')}: {text}")
-    print_notes(notes)
+def _paragraphs(line: PlanLine) -> Iterator[str]:
+    """What stands below a line of the plan."""
+    yield line.why
+    yield f"Risk: {line.risk}" + (f" Not when: {line.not_when}" if line.not_when else "")
+    if line.also_set_by:
+        yield f"Also set by: {'; '.join(line.also_set_by)}"
 
 
-def _explained(
-    options: Options, fs: RealFS, tunable: Tunable, held: dict[str, Held], targets: Targets | str
-) -> dict[str, str | None]:
-    spec, manual = tunable.spec, tunable.manual
-    if isinstance(targets, str) and spec.per_device:
-        found: tuple[TunableSpec, ...] = ()
-        now = f"unknown, {targets}"
-    else:
-        known = Targets() if isinstance(targets, str) else targets
-        found = tunables.instances(fs, tunable, known, device_of(options))
-        now = "; ".join(_now(fs, each) for each in found)
-    if spec.per_device:
-        originals = [f"{name} {tuning.show_cell(entry.original)}" for name, entry in held.items() if _is_of(name, spec)]
-    else:
-        originals = [f"{tuning.show_cell(held[spec.name].original)}"] if spec.name in held else []
-    return {
-        "name": spec.name,
-        "summary": manual.summary,
-        "why": manual.why,
-        "risk": manual.risk,
-        "not_when": manual.not_when,
-        "side_effect": manual.side_effect or None,
-        "source": manual.source,
-        "wanted": "; ".join(dict.fromkeys(_wanted(each) for each in found or (spec,))) or None,
-        "now": now or "unknown, no backend of the config has a model",
-        "original": "; ".join(originals) or None,
-        "file": " or ".join(path for path in (spec.place.path, spec.place.twin_path) if path is not None),
-        "config_key": spec.config_key + (f" or tuning.sysctl.{spec.twin.name}" if spec.twin is not None else ""),
-    }
-
-
-def _wanted(spec: TunableSpec) -> str:
-    bound = "" if spec.bound is Bound.SET else f"{spec.bound} "
-    text = ", ".join(f"{bound}{value} in {profile}" for profile, value in sorted(spec.wanted.items()))
-    because = spec.skip or spec.because
-    return f"{text} ({because})" if text and because else text or (f"nothing: {because}" if because else "")
-
-
-def _now(fs: RealFS, spec: TunableSpec) -> str:
-    reading = tunables.read_instance(fs, spec)
-    value = tuning.show_cell(reading.cell) or f"unknown, {reading.unknown}"
-    return f"{spec.name} {value}" if spec.per_device else value
-
-
-def _is_of(name: str, spec: TunableSpec) -> bool:
-    return name.startswith(f"{spec.name} ")
-
-
-def _targets(options: Options) -> Targets | str:
-    """The models of the config; the problem, in a sentence, when there is no reading it."""
-    try:
-        return targets_of(options, read_config(options))
-    except ConfigError as error:
-        return f"the config cannot be used: {error.problems[0]}"
-
-
-def _plan_line(step: PlannedStep, held: Held | None) -> PlanLine:
+def _plan_line(step: PlannedStep, held: Held | None, rivals: Rivals) -> PlanLine:
     wanted: Wanted = step.wanted
     manual = tunables.manual_of(wanted.spec)
     return PlanLine(
         name=wanted.spec.name,
-        step=step.kind,
+        step=step.kind.value,
         now=tuning.show_cell(step.now),
-        wanted=tuning.show_cell(wanted.cell) or "",
-        bound=wanted.bound,
+        wanted=show_wanted(wanted),
         original=tuning.show_cell(held.original) if held is not None else None,
         reason=step.reason,
         why=manual.why,
         risk=manual.risk,
         not_when=manual.not_when,
+        also_set_by=rivals.of(wanted.spec.place, wanted.cell.value),
     )
+
+
+def _swap_line(step: SwapStep, rivals: Rivals) -> PlanLine:
+    asked_by = "tuning.swap or the profile"
+    return PlanLine(
+        name=step.name,
+        step=step.kind.value,
+        now="none" if step.kind is SwapStepKind.MAKE else step.wanted if step.kind is SwapStepKind.KEEP else None,
+        wanted=step.wanted,
+        original=None,
+        reason=step.reason or asked_by,
+        why=step.why,
+        risk=step.risk,
+        not_when="",
+        also_set_by=rivals.of_swap(),
+    )
+
+
+def _finish_answer(options: Options, answer: TuneAnswer, *, given_back: bool = False) -> NoReturn:
+    """What a daemon did when it was asked."""
+    # A daemon makes and takes away swap on the side: that is planned when it answers.
+    fine = _IN_ORDER | {"planned"} | ({"drifted", "yielded"} if given_back else set())
+    ok = all(view.state in fine for view in answer.tuning)
+    _finish(options, answer.tuning, answer.notes, _NOTHING_HELD if given_back else "Nothing to set.", ok=ok)
 
 
 def _finish(

@@ -23,21 +23,25 @@ from moetuned.daemon.probing import Probing
 from moetuned.daemon.roster import Roster
 from moetuned.daemon.settings import Settings, settings_of
 from moetuned.daemon.snapshot_view import backend_view, machine_view
+from moetuned.daemon.swap_keeper import SwapKeeper
 from moetuned.daemon.tuning_keeper import TuningKeeper
 from moetuned.daemon.workers import Workers
 from moetuned.decide import supervision as sv
 from moetuned.host.clock import Clock
-from moetuned.host.config_files import LoadedConfig
+from moetuned.host.config_files import DEFAULT_PATH, LoadedConfig
 from moetuned.host.fs import HostFS, RealFS
 from moetuned.host.service_notify import ServiceNotifier
+from moetuned.host.swap_host import RealSwapHost
 from moetuned.parse.config_problem import ConfigError
 from moetuned.schema.event import EventName
-from moetuned.schema.snapshot import SelfView, Snapshot
+from moetuned.schema.snapshot import SelfView, Snapshot, TuneAnswer
 from moetuned.schema.units import format_duration
 
 log = logging.getLogger(__name__)
 
 DRIFT_SECONDS = 30.0
+DRIFT_AGAIN_SECONDS = 2.0
+"""A setting that has drifted is looked at again after this long, before anything is believed."""
 EVENTS_SHOWN = 20
 RSS_TICKS = 10
 """The daemon's own memory is looked at once in so many ticks."""
@@ -45,6 +49,8 @@ SLOW_WORK_SECONDS = 60.0
 """Work in a lane that takes longer than this is told in the status: it is most often a file system that hangs."""
 ALERT_GRACE_SECONDS = 5.0
 """At the end, alerts that are on their way get this long."""
+SWAP_GRACE_SECONDS = 75.0
+"""At the end, swap that is being taken away gets this long; what stays on is recorded, and the next start takes it over."""
 GIVE_UP_SECONDS = 15.0
 """A backend that has not ended this long after its deadline is left behind: not even SIGKILL ends what hangs in the kernel."""
 
@@ -97,6 +103,10 @@ class App:
             api = msgspec.structs.replace(api, socket=paths.socket)
         self._api = ApiServer(api, lambda: self._snapshot, self._events.since, self._request, clock.monotonic)
         self._workers = Workers(clock)
+        state = os.path.dirname(paths.journal)
+        self._swap = SwapKeeper(self._fs, RealSwapHost(state, self._fs), state, self._workers)
+        self._cgroups: dict[str, str] = {}
+        self._swap_goes_since: float | None = None
         self._announcer = Announcer(self._events, self._workers, clock)
         self._care = ModelCare(loop, clock, self._workers)
         self._probing = Probing(self._workers, clock)
@@ -132,6 +142,8 @@ class App:
     def close(self) -> None:
         """Give everything back. What is still supervised runs on, and the next daemon takes it over."""
         self._tuning.rollback()
+        self._swap.take_away_now()
+        self._tuning.close()
         self._roster.close()
         self._api.close()
         self._judge.close()
@@ -177,8 +189,40 @@ class App:
     def _apply(self) -> None:
         config = self._loaded.config
         self._announcer.sinks = config.alerts
-        self._tuning.apply(config)
+        self._apply_settings()
         self._roster.configure(config)
+
+    def _apply_settings(self, *, by_hand: bool = False) -> None:
+        config = self._loaded.config
+        self._apply_kernel_settings(by_hand=by_hand)
+        self._swap.apply(config, may_write=self._tuning.holds, changed=self._apply_kernel_settings)
+
+    def _apply_kernel_settings(self, *, by_hand: bool = False) -> None:
+        """Some depend on where swap lives and on the cgroups of backends, so this is done again when those change."""
+        config = self._loaded.config
+        if self._stopping_since is None:
+            hold = self._swap.is_concerned(config)
+            self._tuning.apply(config, by_hand=by_hand, cgroups=self._cgroups, hold=hold)
+
+    def _follow_cgroups(self) -> None:
+        """Settings of a backend's cgroup can only be made while it is there."""
+        if self._stopping_since is not None or self._tuning.resting:
+            return
+        asking = {
+            backend.name
+            for backend in self._loaded.config.backends
+            if backend.memory_low is not None or backend.io_weight is not None
+        }
+        if not asking and not self._cgroups:
+            return
+        found = {
+            watched.name: watched.cgroup.directory
+            for watched in self._roster
+            if watched.name in asking and watched.process is not None and watched.cgroup.directory is not None
+        }
+        if found != self._cgroups:
+            self._cgroups = found
+            self._apply_kernel_settings()
 
     def _mode_line(self) -> str:
         files = ", ".join(self._loaded.files) or "no config file"
@@ -196,6 +240,7 @@ class App:
         self._roster.follow(now)
         if not stopping:
             self._roster.discover(now)
+        self._follow_cgroups()
         self._judge.look(tuple(self._roster), self._settings, now, may_restart=not stopping)
         for watched in self._roster:
             self._probing.ask(watched)
@@ -215,9 +260,9 @@ class App:
     def _watch_settings(self, now: float) -> None:
         if now < self._next_drift or self._stopping_since is not None:
             return
-        self._next_drift = now + DRIFT_SECONDS
-        for view in self._tuning.check():
+        for view in (*self._tuning.check(), *self._swap.check()):
             self._announcer.say(EventName.TUNING_DRIFTED, None, f"{view.name}: {view.detail}")
+        self._next_drift = now + (DRIFT_AGAIN_SECONDS if self._tuning.must_look_again else DRIFT_SECONDS)
 
     def _publish(self, now: float) -> None:
         if self._ticks % RSS_TICKS == 1:
@@ -241,7 +286,7 @@ class App:
             ),
             machine=machine_view(self._judge.last_samples),
             backends=tuple(backend_view(watched, now) for watched in self._roster),
-            tuning=self._tuning.views,
+            tuning=(*self._tuning.views, *self._swap.views),
             events=self._events.last(EVENTS_SHOWN),
             notes=self._all_notes(),
         )
@@ -252,7 +297,7 @@ class App:
             for what, seconds in self._workers.running_longer_than(SLOW_WORK_SECONDS)
         )
         warnings = (str(problem) for problem in self._loaded.warnings)
-        return (*self._notes, *self._roster.notes, *self._tuning.notes, *slow, *warnings)
+        return (*self._notes, *self._roster.notes, *self._tuning.notes, *self._swap.notes, *slow, *warnings)
 
     def _status_line(self) -> str:
         """One line for `systemctl status`."""
@@ -272,12 +317,29 @@ class App:
         if action == "reload":
             problem = self.reload()
             return (200, {"reloaded": True}) if problem is None else (409, {"error": problem})
+        if action == "tune":
+            return self._tune(payload)
         watched = self._roster.get(str(payload.get("backend")))
         if watched is None:
             known = ", ".join(self._roster.names) or "none"
             return 404, {"error": f"there is no backend {payload.get('backend')!r}; there are: {known}"}
         self._care.want_warm(watched, "somebody asked for it")
         return 202, {"warming": watched.name}
+
+    def _tune(self, asked: Mapping[str, object]) -> tuple[int, object]:
+        """Apply settings or give them back because a person wants it, at once."""
+        tuning = self._loaded.config.tuning
+        problem = other_than_ours(asked, self._paths, tuning.profile.value)
+        if problem is not None:
+            return 409, {"error": problem}
+        if asked.get("do") == "rollback":
+            log.info("somebody asked to give all settings back")
+            self._tuning.rest()
+            self._swap.take_away()
+        else:
+            log.info("somebody asked to apply the settings")
+            self._apply_settings(by_hand=True)
+        return 200, TuneAnswer((*self._tuning.views, *self._swap.views), (*self._tuning.notes, *self._swap.notes))
 
     # Stopping
 
@@ -300,7 +362,12 @@ class App:
         assert self._stopping_since is not None
         took = self._clock.monotonic() - self._stopping_since
         if self._roster.stopped:
-            if self._announcer.pending == 0 or took >= ALERT_GRACE_SECONDS:
+            now = self._clock.monotonic()
+            if self._swap_goes_since is None:  # only now: what a backend had swapped out need not be read back
+                self._swap_goes_since = now
+                self._swap.take_away()
+            told = self._announcer.pending == 0 or took >= ALERT_GRACE_SECONDS
+            if told and (self._swap.idle or now - self._swap_goes_since >= SWAP_GRACE_SECONDS):
                 log.info("stopped")
                 self._loop.stop()
                 return
@@ -310,6 +377,20 @@ class App:
             return
         self._notifier.extend_timeout(10.0)
         self._loop.call_later(0.1, self._finish_stopping)
+
+
+def other_than_ours(asked: Mapping[str, object], paths: Paths, profile: str) -> str | None:
+    """What of a request to tune is not what this daemon uses, and what to do, in one sentence; None when it is all the same."""
+    ours = paths.config or DEFAULT_PATH
+    config, wanted, journal = asked.get("config"), asked.get("profile"), asked.get("journal")
+    if isinstance(journal, str) and os.path.realpath(journal) != os.path.realpath(paths.journal):
+        return f"the daemon's undo journal is {paths.journal}, it knows nothing of {journal}"
+    change = f"edit {ours} and reload the daemon (systemctl reload moetuned), or stop it"
+    if isinstance(config, str) and os.path.realpath(config) != os.path.realpath(ours):
+        return f"the daemon uses {ours}, not {config}; {change}"
+    if isinstance(wanted, str) and wanted != profile:
+        return f"the daemon uses the profile {profile}, not {wanted}; {change}"
+    return None
 
 
 def own_rss_bytes() -> int | None:

@@ -100,8 +100,8 @@ class ModelCare:
         watched.warm_wanted = why
         if watched.warming is None:
             watched.warm = WarmView("waiting", detail=why)
-        watched.residency_at = None
-        watched.next_residency = self._clock.monotonic()
+        watched.residency_at, watched.fresh_residency = None, None
+        watched.residency_since = watched.next_residency = self._clock.monotonic()
 
     def tick(self, watched: Watched, settings: Settings, now: float) -> None:
         """Start what is due, stop what must not go on."""
@@ -129,9 +129,14 @@ class ModelCare:
             watched.residency_unknown = watched.model_unknown
             return
         paths, experts = model.identity.paths, model.experts
+        began = self._clock.monotonic()
 
         def done(scanned: _Scanned | None, error: BaseException | None) -> None:
             if watched.process != process or watched.model is not model:
+                return
+            if began < watched.residency_since:
+                # The scan that was due meanwhile could not start while this one ran.
+                watched.next_residency = self._clock.monotonic()
                 return
             if scanned is not None:
                 pause = scanned.cpu_seconds / SCAN_CPU_SHARE

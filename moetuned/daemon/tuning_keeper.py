@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -13,10 +14,14 @@ from moetuned.host.tuning_targets import find_targets
 from moetuned.schema.config import Config
 from moetuned.schema.snapshot import TunableView
 from moetuned.schema.tunable import PlannedStep
-from moetuned.state import tuning
+from moetuned.state import borrowed_setting, tuning
+from moetuned.state.tuning_views import line_of
 from moetuned.state.undo_journal import JournalError, UndoJournal, open_journal, read_boot_id
 
 log = logging.getLogger(__name__)
+
+
+RESTING = "settings were given back by hand and stay as they are until `moetunectl tune apply`, a reload or a restart of moetuned"
 
 
 class TuningKeeper:
@@ -27,23 +32,55 @@ class TuningKeeper:
         self._path = journal_path
         self._journal: UndoJournal | None = None
         self._steps: tuple[PlannedStep, ...] = ()
+        self._suspects: frozenset[str] = frozenset()
+        self._told: frozenset[str] = frozenset()
+        self._resting = False
         self.views: tuple[TunableView, ...] = ()
         self.notes: tuple[str, ...] = ()
 
-    def apply(self, config: Config) -> None:
+    @property
+    def must_look_again(self) -> bool:
+        """Whether a setting was seen to have drifted for the first time: one more look decides."""
+        return bool(self._suspects - self._told)
+
+    @property
+    def holds(self) -> bool:
+        """Whether this process holds the undo journal and its directory."""
+        return self._journal is not None
+
+    @property
+    def resting(self) -> bool:
+        """Whether a person had everything given back."""
+        return self._resting
+
+    def apply(
+        self,
+        config: Config,
+        *,
+        by_hand: bool = False,
+        cgroups: Mapping[str, str] | None = None,
+        hold: bool = False,
+    ) -> None:
         """Make the machine as `config` says, and give back what an earlier run left and nobody wants now.
 
-        Before backends are started: what a file takes when it is opened must be there by then.
+        Before backends are started: what a file takes when it is opened must be there by then. `by_hand`: a person asks for it.
+        `cgroups`: those of backends that run, by name. `hold`: take the journal's directory though no setting is wanted.
         """
-        self.notes = ()
-        if tunables.changes_nothing(config.tuning) and self._journal is None and not os.path.exists(self._path):
+        self.notes, self._resting = (), False
+        self._give_back_borrowed()
+        if (
+            tunables.changes_nothing(config.tuning)
+            and self._journal is None
+            and not hold
+            and not os.path.exists(self._path)
+        ):
             self._steps, self.views = (), ()
             return
-        self._steps, problems = tunables.plan_tuning(self._fs, config.tuning, find_targets(config))
-        self.notes = problems
+        targets = find_targets(config, cgroups)
         try:
             journal = self._open()
         except JournalError as error:
+            self._steps, problems = tunables.plan_tuning(self._fs, config.tuning, targets)
             self.notes = (*problems, f"no setting is changed: {error}")
             self.views = tuple(
                 msgspec.structs.replace(view, state="failed", detail="not applied: the undo journal is not to be had")
@@ -51,28 +88,68 @@ class TuningKeeper:
                 if view.state == "planned"
             )
             return
-        self.views = tuning.apply(self._fs, journal, self._steps)
-        for view in self.views:
-            log.info("%s", line_of(view))
+        originals = {name: entry.original for name, entry in journal.held.items()}
+        self._steps, self.notes = tunables.plan_tuning(self._fs, config.tuning, targets, originals=originals)
+        self._show(tuning.apply(self._fs, journal, self._steps, by_hand=by_hand))
 
     def check(self) -> tuple[TunableView, ...]:
-        """Look how the settings stand; gives those that somebody changed since the last look."""
-        if self._journal is None:
+        """Look how the settings stand; gives those that somebody changed, each once, when two looks in a row have seen it.
+
+        They are theirs from then on (a measurement changes one for microseconds, and nobody else).
+        """
+        if self._journal is None or self._resting:
             return ()
-        views = tuning.verify(self._fs, self._journal.held, self._steps, self.views)
-        drifted = tuning.newly_drifted(self.views, views)
-        self.views = views
-        return drifted
+        self.views = self._look(self._journal)
+        seen = _drifted(self.views)
+        confirmed = seen & self._suspects
+        if confirmed:
+            tuning.confirm_drift(self._fs, self._journal, self._steps, confirmed)
+            self.views = self._look(self._journal)
+        news = tuple(view for view in self.views if view.name in confirmed - self._told)
+        self._suspects, self._told = seen, (self._told & seen) | confirmed
+        return news
+
+    def rest(self) -> None:
+        """Give everything back because a person wants it so, and set nothing until the next `apply`.
+
+        The journal stays with this process: who wants settings applied again has to ask it.
+        """
+        self._give_back_borrowed()
+        if self._journal is not None:
+            self._show(tuning.rollback(self._fs, self._journal))
+        else:
+            self.views = ()
+        self.notes, self._resting = (RESTING,), True
 
     def rollback(self) -> None:
-        """Give everything back and let go of the journal."""
-        if self._journal is None:
+        """Give everything back; the journal stays with this process."""
+        if self._journal is not None:
+            self._show(tuning.rollback(self._fs, self._journal))
+
+    def close(self) -> None:
+        """Let another process have the journal."""
+        if self._journal is not None:
+            self._journal.close()
+            self._journal = None
+
+    def _give_back_borrowed(self) -> None:
+        """What a measurement that was killed has left: it may be one of the settings."""
+        if not os.path.exists(borrowed_setting.journal_path(self._path)):
             return
-        self.views = tuning.rollback(self._fs, self._journal)
-        for view in self.views:
+        try:
+            for view in borrowed_setting.give_back(self._fs, self._path, read_boot_id(self._fs)):
+                log.info("%s", line_of(view))
+        except JournalError as error:
+            log.warning("%s", error)
+
+    def _look(self, journal: UndoJournal) -> tuple[TunableView, ...]:
+        return tuning.verify(self._fs, journal.held, self._steps, self.views, journal.yields)
+
+    def _show(self, views: tuple[TunableView, ...]) -> None:
+        self.views = views
+        self._suspects = _drifted(views)
+        for view in views:
             log.info("%s", line_of(view))
-        self._journal.close()
-        self._journal = None
 
     def _open(self) -> UndoJournal:
         if self._journal is None:
@@ -82,9 +159,5 @@ class TuningKeeper:
         return self._journal
 
 
-def line_of(view: TunableView) -> str:
-    """One setting for the log: "vm.dirty_ratio: applied, 10 (it was 20)"."""
-    now = "" if view.now is None else f", {view.now}"
-    original = "" if view.original is None or view.original == view.now else f" (it was {view.original})"
-    detail = f": {view.detail}" if view.detail else ""
-    return f"{view.name}: {view.state}{now}{original}{detail}"
+def _drifted(views: Iterable[TunableView]) -> frozenset[str]:
+    return frozenset(view.name for view in views if view.state == "drifted")

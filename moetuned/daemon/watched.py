@@ -62,6 +62,8 @@ class Watched:
         self.fresh_residency: RawResidency | None = None
         self.residency: Residency | None = None
         self.residency_at: float | None = None
+        self.residency_since: float = at_seconds
+        """A scan that began earlier is out of date: warming was asked for after it."""
         self.residency_unknown: str | None = "not looked at yet"
 
         self.detector = detector.initial(name)

@@ -127,11 +127,8 @@ def _no_file(path: str, place: SwapFileFacts, held: bool) -> str | None:
         return f"{path} is on {kind}: {_CANNOT.get(kind, 'whether it can hold a swap file is not known here')}; {known}"
     disks = ", ".join(place.disks)
     if place.rotational:
-        return (
-            f"{path} is on a rotational disk ({disks}), where swap is slower than none; if that is a virtual disk on an SSD, say so "
-            f"to the kernel: echo 0 > /sys/block/{place.disks[0] if place.disks else 'DISK'}/queue/rotational"
-        )
-    if place.rotational is None:
+        return f"{path} is on a rotational disk ({disks}), where swap is slower than none"
+    if place.rotational is None and not place.virtual:
         why = place.unknown or "no disk under it says so"
         return f"it is not known whether {path} is on an SSD: {why}"
     return f"the free room under {path} is not known" if place.free_bytes is None else None
@@ -170,6 +167,8 @@ def _no_room(size: int, free_bytes: int, total_bytes: int | None) -> str | None:
 
 def _file_risk(place: SwapFileFacts) -> str:
     risk = "what is swapped out must be read back before it can be used, and the SSD wears by what is written"
+    if place.virtual:
+        risk += "; its virtual disk does not tell what it is on: on a rotational disk, this swap is slower than none"
     if place.filesystem == "btrfs":
         return f"{risk}; while it is on, its subvolume cannot be snapshotted and its btrfs not be balanced onto other devices"
     return risk

@@ -29,7 +29,7 @@ def choose(tuning: Tuning, specs: Sequence[TunableSpec]) -> tuple[tuple[Wanted, 
             asked_by = f"profile {tuning.profile.value}"
             wanted[spec.name] = Wanted(spec, Cell(spec.place.path, seed), asked_by, spec.bound, by_profile=True)
         if spec.asked is not None:
-            wanted[spec.name] = Wanted(spec, Cell(spec.place.path, spec.asked), spec.config_key)
+            wanted[spec.name] = Wanted(spec, Cell(spec.place.path, spec.asked), spec.config_key, spec.bound)
     by_key: dict[str, list[tuple[TunableSpec, str]]] = {}
     for spec in specs:
         for key, path in _keys(spec):

@@ -22,6 +22,7 @@ _NO_DISK = {
     "tmpfs": "it is in memory (tmpfs)",
     "ramfs": "it is in memory (ramfs)",
 }
+_VIRTUAL_VENDORS = ("QEMU", "VMware", "VMware,", "Msft", "VBOX", "Google", "Amazon")
 _NETWORK = ("nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "virtiofs")
 
 
@@ -29,11 +30,13 @@ class FileDevices(msgspec.Struct, frozen=True):
     """What is under a file. `names` are names in /sys/block; () when unknown, and `unknown` says why in one sentence.
 
     `read_ahead_kb` is the number in `read_ahead_path`; both None when it is not known which one counts. They can be known
-    where the disks are not (btrfs on several devices).
+    where the disks are not (btrfs on several devices). `virtual`: a hypervisor or a network made all of the disks; one that says
+    it turns is not believed, and `rotational` is None.
     """
 
     names: tuple[str, ...] = ()
     rotational: bool | None = None
+    virtual: bool = False
     read_ahead_kb: int | None = None
     read_ahead_path: str | None = None
     filesystem: str | None = None
@@ -68,6 +71,7 @@ def under_file(
         return FileDevices(
             names=names,
             rotational=_rotational(fs, names),
+            virtual=bool(names) and all(_is_virtual(fs, name) for name in names),
             read_ahead_kb=None if read_ahead is None else _number(fs, read_ahead),
             read_ahead_path=read_ahead,
             filesystem=kind,
@@ -179,11 +183,21 @@ def _read_ahead_path(fs: HostFS, top: str) -> str | None:
 
 
 def _rotational(fs: HostFS, names: tuple[str, ...]) -> bool | None:
-    """True when one of the disks says so. Virtual disks often say so without turning."""
-    values = [_number(fs, f"/sys/block/{name}/queue/rotational") for name in names]
-    if any(value == 1 for value in values):
+    """True when one of the disks says so; None where one does not say, or is virtual and says so: most do, whatever is below."""
+    values = [(_number(fs, f"/sys/block/{name}/queue/rotational"), _is_virtual(fs, name)) for name in names]
+    if any(value == 1 and not virtual for value, virtual in values):
         return True
-    return None if None in values or not values else False
+    return False if values and all(value == 0 for value, _ in values) else None
+
+
+def _is_virtual(fs: HostFS, name: str) -> bool:
+    """Whether a hypervisor or a network made the disk."""
+    if name.startswith(("vd", "xvd", "nbd", "rbd")):
+        return True
+    try:
+        return fs.read_text(f"/sys/block/{name}/device/vendor", 64).strip() in _VIRTUAL_VENDORS
+    except OSError:
+        return False
 
 
 def _number(fs: HostFS, path: str) -> int | None:

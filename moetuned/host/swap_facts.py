@@ -6,7 +6,7 @@ import os
 import stat
 from collections.abc import Callable
 
-from moetuned.host.block_devices import under_file
+from moetuned.host.block_devices import FileDevices, under_file
 from moetuned.host.fs import HostFS, RealFS
 from moetuned.host.swap_devices import zram_refusal
 from moetuned.host.swap_files import directory_problem
@@ -82,9 +82,18 @@ def rights_refusal(fs: HostFS = _REAL, readlink: Callable[[str], str] = os.readl
     return None
 
 
-def read_backings(active: tuple[ActiveSwap, ...], fs: HostFS = _REAL) -> tuple[SwapBacking, ...]:
-    """What is under each swap that is on, in their order."""
-    return tuple(_backing(swap, fs) for swap in active)
+def node_number(path: str) -> tuple[int, int]:
+    """Major and minor number of a device itself, or of the file system that a file is on. Raises OSError."""
+    status = os.stat(path)
+    number = status.st_rdev if stat.S_ISBLK(status.st_mode) else status.st_dev
+    return os.major(number), os.minor(number)
+
+
+def read_backings(
+    active: tuple[ActiveSwap, ...], fs: HostFS = _REAL, device_of: Callable[[str], tuple[int, int]] = node_number
+) -> tuple[SwapBacking, ...]:
+    """What is under each swap that is on, in their order. `device_of` gives the number of a device or of a file's."""
+    return tuple(_backing(swap, fs, device_of) for swap in active)
 
 
 def read_zswap(fs: HostFS = _REAL) -> bool | None:
@@ -115,6 +124,7 @@ def _file_facts(path: str, active: tuple[ActiveSwap, ...], state_directory: str,
         filesystem=devices.filesystem,
         disks=devices.names,
         rotational=devices.rotational,
+        virtual=devices.virtual,
         unknown=devices.unknown,
         free_bytes=free,
         total_bytes=total,
@@ -132,20 +142,19 @@ def is_same_file(swap: ActiveSwap, path: str) -> bool:
         return False
 
 
-def _backing(swap: ActiveSwap, fs: HostFS) -> SwapBacking:
+def _backing(swap: ActiveSwap, fs: HostFS, device_of: Callable[[str], tuple[int, int]]) -> SwapBacking:
     if zram_number(swap) is not None:
         return SwapBacking(swap.name, zram=True)
-    devices = under_file(swap.name, fs, _device_number)
+    devices = under_file(swap.name, fs, device_of)
     rotational = devices.rotational
-    unknown = None if rotational is not None else devices.unknown or "its disk does not say whether it turns"
+    unknown = None if rotational is not None else devices.unknown or _why_unknown(devices)
     return SwapBacking(swap.name, rotational=rotational, unknown=unknown)
 
 
-def _device_number(path: str) -> tuple[int, int]:
-    """Of a device itself, of what a file is on."""
-    status = os.stat(path)
-    number = status.st_rdev if stat.S_ISBLK(status.st_mode) else status.st_dev
-    return os.major(number), os.minor(number)
+def _why_unknown(devices: FileDevices) -> str:
+    if devices.virtual:
+        return f"{', '.join(devices.names)} is a virtual disk, which does not tell what it is on"
+    return "its disk does not say whether it turns"
 
 
 def _text(fs: HostFS, path: str) -> str | None:

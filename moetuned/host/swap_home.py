@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from moetuned.decide.swap_home import where_swap_lives
-from moetuned.host.block_devices import device_number, under_file
+from moetuned.host.block_devices import device_number
 from moetuned.host.fs import HostFS
-from moetuned.host.swap_facts import read_backings, read_swaps, read_zswap
-from moetuned.parse.swaps import zram_number
-from moetuned.schema.swap import ActiveSwap, SwapBacking, SwapHome, SwapPlace
+from moetuned.host.swap_facts import node_number, read_backings, read_swaps, read_zswap
+from moetuned.schema.swap import SwapHome, SwapPlace
 
 
 def swap_home(fs: HostFS, device_of: Callable[[str], tuple[int, int]] = device_number) -> SwapHome:
@@ -21,15 +20,5 @@ def swap_home(fs: HostFS, device_of: Callable[[str], tuple[int, int]] = device_n
         active = read_swaps(fs)
     except OSError as error:
         return SwapHome(SwapPlace.UNKNOWN, f"/proc/swaps cannot be read: {error.strerror or error}")
-    if device_of is device_number:
-        backings = read_backings(active or (), fs)
-    else:
-        backings = tuple(_backing(swap, fs, device_of) for swap in active or ())
+    backings = read_backings(active or (), fs, node_number if device_of is device_number else device_of)
     return where_swap_lives(active, backings, zswap=read_zswap(fs))
-
-
-def _backing(swap: ActiveSwap, fs: HostFS, device_of: Callable[[str], tuple[int, int]]) -> SwapBacking:
-    if zram_number(swap) is not None:
-        return SwapBacking(swap.name, zram=True)
-    devices = under_file(swap.name, fs, device_of)
-    return SwapBacking(swap.name, rotational=devices.rotational, unknown=devices.unknown)

@@ -1,15 +1,19 @@
-"""Reading and writing a kernel setting, a pair of files of which one is in force included."""
+"""Reading and writing a kernel setting: a file, a pair of files of which one is in force, or a property of a systemd unit."""
 
 from __future__ import annotations
 
 import errno
+import time
 
-from moetuned.host.fs import HostFS
+from moetuned.host import service_manager
+from moetuned.host.fs import HostFS, RealFS
 from moetuned.parse.mounts import is_read_only
-from moetuned.parse.tunable_text import parse_choices, parse_value
+from moetuned.parse.tunable_text import parse_choices, parse_value, text_of
 from moetuned.schema.tunable import Cell, Codec, Place, Reading
 
 _LIMIT_BYTES = 4096
+_REALISE_TRIES, _REALISE_SECONDS = 100, 0.02
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 def read_tunable(fs: HostFS, place: Place) -> Reading:
@@ -38,14 +42,37 @@ def read_for_plan(fs: HostFS, place: Place) -> Reading:
 
 
 def write_tunable(fs: HostFS, place: Place, cell: Cell) -> None:
-    """Give the kernel a value. Raises OSError as the kernel answers.
+    """Give the kernel a value, by way of systemd where the file is a unit's. Raises OSError as the kernel (or systemd) answers.
 
     A ratio of 0 replaces its twin only by way of another value: the kernel takes 0 over 0 for no change and keeps the
     twin (dirty_ratio_handler in mm/page-writeback.c).
     """
+    if place.unit is not None and place.unit_property is not None:
+        before = read_tunable(fs, place).cell
+        _set_property(fs, place.unit, place.unit_property, cell.value)
+        # systemd writes the file a moment after it has answered.
+        for _ in range(_REALISE_TRIES):
+            if read_tunable(fs, place).cell not in (None, before) or before == cell:
+                return
+            time.sleep(_REALISE_SECONDS)
+        return
     if place.twin_path is not None and cell == Cell(place.path, "0"):
         fs.write_text(cell.path, "1")
-    fs.write_text(cell.path, cell.value)
+    fs.write_text(cell.path, text_of(place.codec, cell.value))
+
+
+def _set_property(fs: HostFS, unit: str, name: str, value: str) -> None:
+    """Only for the machine that this runs on: a tree of another one's files may name units of the same name."""
+    try:
+        same = fs.read_text(_BOOT_ID, 64) == RealFS().read_text(_BOOT_ID, 64)
+    except OSError:
+        same = False
+    if not same:
+        raise OSError(errno.EOPNOTSUPP, f"{unit} is a unit of another machine than this one")
+    try:
+        service_manager.set_property(unit, name, value)
+    except ValueError as error:
+        raise OSError(errno.EINVAL, str(error)) from error
 
 
 def describe_error(error: OSError, path: str) -> str:

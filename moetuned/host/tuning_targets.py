@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from moetuned.gguf.experts import ExpertMap
+from moetuned.decide.read_ahead import typical_slice_bytes
 from moetuned.host.model_files import ModelFileError
 from moetuned.host.model_outline import read_outline
 from moetuned.schema.config import Backend, Config, SuperviseProcess
@@ -30,34 +30,20 @@ def find_targets(
 
 
 def model_target(path: str) -> ModelTarget:
-    """The smallest slice of an expert in the model at `path`, from its headers. Never raises."""
+    """The slice of an expert in the model at `path`, from its headers. Never raises."""
     try:
         experts = read_outline(path).experts
     except ModelFileError as error:
         return ModelTarget(path, unknown=str(error))
     except OSError as error:
         return ModelTarget(path, unknown=f"{path}: {error.strerror or error}")
-    smallest = smallest_slice_bytes(experts)
-    return ModelTarget(path, smallest, None if smallest is not None else f"{path} has no experts")
-
-
-def smallest_slice_bytes(experts: ExpertMap) -> int | None:
-    """Bytes of the smallest contiguous piece that an expert is read in; None without experts."""
-    return min((tensor.slice_bytes for tensor in experts.tensors), default=None)
+    found = typical_slice_bytes(experts)
+    return ModelTarget(path, found, None if found is not None else f"{path} has no experts")
 
 
 def _cgroup(backend: Backend, running: Mapping[str, str]) -> CgroupTarget | None:
     if backend.memory_low is None and backend.io_weight is None:
         return None
     own = backend.supervise.cgroup if isinstance(backend.supervise, SuperviseProcess) else None
-    directory = own or running.get(backend.name)
-    if directory is None:
-        return None
     low = None if backend.memory_low is None else parse_bytes(backend.memory_low)
-    return CgroupTarget(backend.name, directory, _unit(directory), low, backend.io_weight)
-
-
-def _unit(directory: str) -> str | None:
-    """A service manager names the cgroup of a unit after it (systemd.unit(5))."""
-    name = directory.rstrip("/").rpartition("/")[2]
-    return name if name.endswith((".service", ".scope", ".slice")) else None
+    return CgroupTarget(backend.name, own or running.get(backend.name), low, backend.io_weight)

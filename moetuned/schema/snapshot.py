@@ -82,7 +82,10 @@ class BackendView(msgspec.Struct, frozen=True):
 
 
 class TunableView(msgspec.Struct, frozen=True):
-    """One setting. `state`: applied | already | adjusted | drifted | skipped | failed | planned | restored."""
+    """One setting. `state`: applied | already | adjusted | drifted | yielded | skipped | failed | planned | restored.
+
+    drifted: somebody changed it after moetuned had set it. yielded: it stays theirs until `moetunectl tune apply`.
+    """
 
     name: str
     state: str
@@ -90,6 +93,13 @@ class TunableView(msgspec.Struct, frozen=True):
     now: str | None = None
     original: str | None = None
     detail: str = ""
+
+
+class TuneAnswer(msgspec.Struct, frozen=True):
+    """What became of each setting when a person had them applied or given back, and what else is to be known."""
+
+    tuning: tuple[TunableView, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 class MachineView(msgspec.Struct, frozen=True):

@@ -90,12 +90,13 @@ class SwapHome(msgspec.Struct, frozen=True):
 class SwapFileFacts(msgspec.Struct, frozen=True):
     """What is known of the place of a wished swap file. None: unknown.
 
-    `problem`: why no file of ours may be in its directory; `taken`: something is at its path; `active`: it is a swap in use.
+    `virtual`: its disks are made by a hypervisor or a network. `problem`: why no file of ours may be in its directory; `taken`: something is at its path; `active`: it is a swap in use.
     """
 
     filesystem: str | None = None
     disks: tuple[str, ...] = ()
     rotational: bool | None = None
+    virtual: bool = False
     unknown: str | None = None
     free_bytes: int | None = None
     total_bytes: int | None = None

@@ -104,7 +104,10 @@ class TunableSpec(msgspec.Struct, frozen=True):
 
 
 class Manual(msgspec.Struct, frozen=True):
-    """A tunable's manual entry, from its module's docstring: one sentence or paragraph each; `side_effect` is empty for most."""
+    """A tunable's manual entry, from its module's docstring: one sentence or paragraph each.
+
+    `side_effect`, and `computed`, how a profile's value follows from the machine, are empty for most.
+    """
 
     summary: str
     why: str
@@ -112,6 +115,7 @@ class Manual(msgspec.Struct, frozen=True):
     source: str
     not_when: str
     side_effect: str = ""
+    computed: str = ""
 
 
 class Tunable(msgspec.Struct, frozen=True):
@@ -135,21 +139,21 @@ class ModelTarget(msgspec.Struct, frozen=True):
 class CgroupTarget(msgspec.Struct, frozen=True):
     """The cgroup of a backend, as a directory under /sys/fs/cgroup, and what the configuration asks for it.
 
-    `unit`: the service manager's unit that the cgroup belongs to, None where it is nobody's.
+    `directory` None: it is not known, most often because the backend does not run.
     """
 
     backend: str
-    directory: str
-    unit: str | None = None
+    directory: str | None = None
     memory_low_bytes: int | None = None
     io_weight: int | None = None
 
 
 class Targets(msgspec.Struct, frozen=True):
-    """What settings of a device or a cgroup are found by."""
+    """What settings of a device or a cgroup are found by. `profile`: the one that is planned, None when no one in particular is."""
 
     models: tuple[ModelTarget, ...] = ()
     cgroups: tuple[CgroupTarget, ...] = ()
+    profile: str | None = None
 
 
 class Wanted(msgspec.Struct, frozen=True):

@@ -1,54 +1,87 @@
 """Applying, checking and giving back settings through the undo journal.
 
 Three values decide everything: what a setting was (original), what moetuned left there (ours) and what stands there now.
-Only what is ours is written over. What somebody else put there since is drift: reported and left alone.
+Only what is ours is written over. What somebody else put there since is drift: reported, left alone, and no longer
+moetuned's until a person asks for it again.
 """
 
 from __future__ import annotations
 
-import errno
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
+from moetuned.decide.tuning_plan import within
 from moetuned.host.fs import HostFS
-from moetuned.host.tunable_files import describe_error, read_tunable, write_tunable
+from moetuned.host.tunable_files import read_tunable
 from moetuned.schema.snapshot import TunableView
-from moetuned.schema.tunable import Cell, Place, PlannedStep, StepKind, Wanted
-from moetuned.state.undo_journal import Held, JournalError, UndoJournal
+from moetuned.schema.tunable import Cell, PlannedStep, StepKind, Wanted
+from moetuned.state import side_effects
+from moetuned.state.tuning_change import clear_up, give_back, recorded, write, yield_to
+from moetuned.state.tuning_views import (
+    TAKE_UP,
+    TAKEN_AT_OPEN,
+    adjusted,
+    content,
+    drifted,
+    held_view,
+    show_cell,
+    view_of,
+    yielded_view,
+)
+from moetuned.state.undo_journal import JournalError, UndoJournal
+from moetuned.state.undo_records import Held, Yielded
 
-_NOT_FROM_HERE = (errno.ENOENT, errno.EROFS, errno.EACCES, errno.EPERM)
-_TAKEN_AT_OPEN = "restart backends that were running before: the value is taken when a file is opened"
+__all__ = ["apply", "confirm_drift", "newly_drifted", "rollback", "show_cell", "verify"]
 
 
-def apply(fs: HostFS, journal: UndoJournal, steps: Sequence[PlannedStep]) -> tuple[TunableView, ...]:
+def apply(
+    fs: HostFS, journal: UndoJournal, steps: Sequence[PlannedStep], *, by_hand: bool = False
+) -> tuple[TunableView, ...]:
     """Make the machine as the plan says: give back what it no longer wants, then write what it wants.
 
     Applying twice is the same as applying once; originals come from the journal and are never replaced by our own values.
-    Never raises for one setting: each view says what became of it. A journal that cannot be written stops all further
-    writes, and the first view that is `failed` says why.
+    `by_hand`: a person asks for it. What was yielded to somebody else is taken up again only then, or when the configuration
+    asks otherwise for it; and one look decides that somebody else changed a setting. Never raises for one setting:
+    each view says what became of it. A journal that cannot be written stops all further writes, and the first view that is
+    `failed` says why.
     """
     if journal.problems:
         why = f"the undo journal is damaged ({journal.problems[0]}); run `moetunectl tune rollback` first"
-        return tuple(_view(step.wanted, "failed", None, None, why) for step in steps)
+        return tuple(view_of(step.wanted, "failed", None, None, why) for step in steps)
+    side_effects.put_back_owned(fs, journal.held)
     kept = {step.wanted.spec.name for step in steps if step.kind is not StepKind.SKIPPED}
     dropped = [name for name in journal.held if name not in kept]
     views = {view.name: view for view in (rollback(fs, journal, dropped) if dropped else ())}
     stopped = False
-    for step in steps:
+    again = _changed_along(steps)
+    for number, step in enumerate([*steps, *again]):
         name = step.wanted.spec.name
         if stopped and step.kind is StepKind.WRITE:
-            views[name] = _view(step.wanted, "failed", step.now, None, "not tried: the undo journal cannot be written")
+            views.setdefault(
+                name,
+                view_of(step.wanted, "failed", step.now, None, "not tried: the undo journal cannot be written"),
+            )
+            continue
+        if number >= len(steps) and views[name].now == show_cell(read_tunable(fs, step.wanted.spec.place).cell):
             continue
         try:
-            view = _apply_step(fs, journal, step)
+            view = _apply_step(fs, journal, step, by_hand=by_hand)
         except JournalError as error:
             stopped = True
-            view = _view(step.wanted, "failed", step.now, None, str(error))
+            view = view_of(step.wanted, "failed", step.now, None, str(error))
         if name not in views or view.state != "skipped" or views[name].state == "restored":
             views[name] = view
-    _tidy(journal)
+    recorded(journal.tidy)
     return tuple(views.values())
+
+
+def _changed_along(steps: Sequence[PlannedStep]) -> list[PlannedStep]:
+    """Settings that another one of the plan changes along with itself: they are looked at once more when all are written."""
+    beside = {
+        place.path for step in steps if step.kind is not StepKind.SKIPPED for place in step.wanted.spec.side_effects
+    }
+    return [step for step in steps if step.kind is not StepKind.SKIPPED and step.wanted.spec.place.path in beside]
 
 
 def verify(
@@ -56,22 +89,30 @@ def verify(
     held: Mapping[str, Held],
     steps: Sequence[PlannedStep],
     previous: Iterable[TunableView] = (),
+    yields: Mapping[str, Yielded] | None = None,
 ) -> tuple[TunableView, ...]:
     """How each setting of the plan stands now; changes nothing.
 
-    `held` is the journal's; `previous` are the last views: a setting that could not be applied keeps saying why. Held
-    settings that the plan does not name follow.
+    `held` and `yields` are the journal's; `previous` are the last views: a setting that could not be applied keeps saying
+    why. Held settings that the plan does not name follow.
     """
     before = {view.name: view for view in previous}
-    views = [_verify_step(fs, held.get(step.wanted.spec.name), step, before) for step in steps]
+    views = []
+    for step in steps:
+        name = step.wanted.spec.name
+        record = (yields or {}).get(name)
+        if record is not None and not _asked_anew(record, step.wanted) and step.kind is not StepKind.SKIPPED:
+            views.append(_verify_yielded(fs, record, step))
+        else:
+            views.append(_verify_step(fs, held.get(name), step, before))
     planned = {step.wanted.spec.name for step in steps}
     for entry in held.values():
         if entry.tunable not in planned:
             now = read_tunable(fs, entry.place).cell
             views.append(
-                _held_view(entry, "applied", now, "no longer wanted; rolled back at the next apply or rollback")
-                if now in entry.ours
-                else _drifted(entry, now)
+                held_view(entry, "applied", now, "no longer wanted; rolled back at the next apply or rollback")
+                if now in entry.ours or (_interrupted(entry) and now in (entry.original, entry.stood))
+                else drifted(entry, now)
             )
     return tuple(views)
 
@@ -81,16 +122,35 @@ def rollback(fs: HostFS, journal: UndoJournal, names: Collection[str] | None = N
 
     A view's state is `restored`, `drifted` (somebody else's value stands there and is left alone), `skipped` (the
     setting is gone) or `failed`; what failed stays in the journal for another try. Works with a full disk. The
-    journal's file is removed when nothing is left in it.
+    journal's file is removed when nothing is left in it; what was yielded stays in it until the next boot.
     """
+    side_effects.put_back_owned(fs, journal.held)
     views = [
-        _give_back(fs, journal, entry)
+        view
         for entry in reversed(journal.held.values())
         if names is None or entry.tunable in names
+        for view in give_back(fs, journal, entry)
     ]
     if names is None:
-        _tidy(journal)
+        recorded(journal.tidy)
     return tuple(views)
+
+
+def confirm_drift(fs: HostFS, journal: UndoJournal, steps: Sequence[PlannedStep], names: Collection[str]) -> None:
+    """Leave the settings `names`, which were seen to have drifted twice, to whoever changed them, for the rest of this boot."""
+    wishes = {step.wanted.spec.name: step.wanted for step in steps}
+    for name in sorted(names):
+        entry = journal.held.get(name)
+        if entry is None or _interrupted(entry):  # the next apply or rollback clears that up first
+            continue
+        now = read_tunable(fs, entry.place).cell
+        wanted = wishes.get(name)
+        if now is None or now in entry.ours or (wanted is not None and within(wanted.bound, wanted.cell, now)):
+            continue
+        if wanted is None:
+            yield_to(journal, entry, now, entry.intended, entry.bound)
+        else:
+            yield_to(journal, entry, now, wanted.cell, wanted.bound, wanted.asked_by)
 
 
 def newly_drifted(before: Iterable[TunableView], after: Iterable[TunableView]) -> tuple[TunableView, ...]:
@@ -99,219 +159,125 @@ def newly_drifted(before: Iterable[TunableView], after: Iterable[TunableView]) -
     return tuple(view for view in after if view.state == "drifted" and view.name not in known)
 
 
-def show_cell(cell: Cell | None) -> str | None:
-    """A value for people: plain, or with the file's name when it is the twin of a pair (`dirty_bytes=1048576`)."""
-    if cell is None:
-        return None
-    name = cell.path.rpartition("/")[2]
-    return f"{name}={cell.value}" if name.endswith("_bytes") else cell.value
+def _asked_anew(record: Yielded, wanted: Wanted) -> bool:
+    """Whether the configuration asks otherwise for a yielded setting than it did then.
+
+    What a profile asks for may be computed from the machine: that it comes out otherwise is nobody's wish.
+    """
+    if wanted.by_profile:
+        return not record.asked_by.startswith("profile ")
+    return (record.asked_by, record.intended, record.bound) != (wanted.asked_by, wanted.cell, wanted.bound)
 
 
-def _apply_step(fs: HostFS, journal: UndoJournal, step: PlannedStep) -> TunableView:
+def _apply_step(fs: HostFS, journal: UndoJournal, step: PlannedStep, *, by_hand: bool) -> TunableView:
     wanted, want = step.wanted, step.wanted.cell
     if step.kind is StepKind.SKIPPED:
-        return _view(wanted, "skipped", step.now, None, step.reason)
+        return view_of(wanted, "skipped", step.now, None, step.reason)
     reading = read_tunable(fs, wanted.spec.place)
     if reading.cell is None:
-        return _view(wanted, "skipped", None, None, reading.unknown or "unknown")
-    now, entry = _clear_up(fs, journal, wanted.spec.name, reading.cell)
-    if entry is None:
-        if now == want:
-            return _view(wanted, "already", now, None, step.reason)
-        return _write(fs, journal, wanted, now, now)
-    if now == want:
-        return _view(wanted, "applied", now, entry.original, step.reason)
-    if now == entry.stands_as and want == entry.intended:
-        return _adjusted(wanted, now, entry.original)
-    if now in entry.ours:
-        return _write(fs, journal, wanted, now, entry.original)
-    return _drifted(entry, now, want)
-
-
-def _clear_up(fs: HostFS, journal: UndoJournal, name: str, now: Cell) -> tuple[Cell, Held | None]:
-    """What stands there and what the journal holds of it, once an interrupted write or rollback is cleared up."""
-    entry = journal.held.get(name)
-    if entry is None or (entry.settled and not entry.undoing):
-        return now, entry
-    if now == entry.original:
+        return view_of(wanted, "skipped", None, None, reading.unknown or "unknown")
+    record = journal.yields.get(wanted.spec.name)
+    if record is not None and not by_hand and not _asked_anew(record, wanted):
+        return _verify_yielded(fs, record, step)
+    now, entry = clear_up(fs, journal, wanted.spec.name, reading.cell)
+    if entry is not None and _made_anew(entry, now):
         journal.undone(entry.seq)
-    elif _stands_ours(fs, journal, entry, now):
-        journal.applied(entry.seq, now)
-    else:
-        now = read_tunable(fs, entry.place).cell or now
-        journal.applied(entry.seq, entry.intended)
-    return now, journal.held.get(name)
-
-
-def _stands_ours(fs: HostFS, journal: UndoJournal, entry: Held, now: Cell) -> bool:
-    """Whether moetuned left `now` there.
-
-    After a write that nobody saw the end of, a value that is neither the original nor the intended one may be what the
-    kernel made of the intended one, or somebody else's. Writing the intended value once more tells: the kernel makes
-    the same of it. Otherwise what stood there is put back; it is in the journal first, so that a process that ends
-    in between loses nothing.
-    """
-    if entry.settled:
-        return now in entry.ours
-    if now not in entry.ours:
-        if now not in entry.probed[-1:] and not _recorded(journal.probe, entry.seq, now):
-            return False
-        _put(fs, entry, entry.intended)
-        if read_tunable(fs, entry.place).cell != now:
-            _put(fs, entry, now)
-            return False
-    others = [value for value in entry.probed if value != now]
-    if others:  # it ended while it tried
-        _put(fs, entry, others[-1])
-    return not others
-
-
-def _write(fs: HostFS, journal: UndoJournal, wanted: Wanted, before: Cell, original: Cell) -> TunableView:
-    """Journal, write, read back, journal what the kernel made of it."""
-    place, want = wanted.spec.place, wanted.cell
-    seq = journal.intend(wanted.spec.name, place, original, want)
-    entry = journal.held[wanted.spec.name]
-    meanwhile = read_tunable(fs, place).cell
-    if meanwhile != before:  # flushing the journal takes milliseconds
-        _recorded(journal.refused, seq)
-        return _held_view(entry, "drifted", meanwhile, "somebody changed it in the same moment; left alone", want)
-    refusal = _put(fs, entry, want)
-    reading = read_tunable(fs, place)
-    now = reading.cell
-    if now is None:
-        return _view(wanted, "failed", None, original, reading.unknown or "unknown")
-    if now == before:
-        _recorded(journal.refused, seq)
-        state = (
-            "skipped" if refusal is not None and refusal.errno in _NOT_FROM_HERE and before == original else "failed"
-        )
-        why = describe_error(refusal, want.path) if refusal else f"the kernel kept {show_cell(before)}"
-        return _view(wanted, state, now, None if before == original else original, why)
-    try:
-        journal.applied(seq, now)
-    except JournalError:
-        _put(fs, entry, before)
-        raise
-    view = _view(wanted, "applied", now, original, "") if now == want else _adjusted(wanted, now, original)
-    return _told(view, place)
-
-
-def _give_back(fs: HostFS, journal: UndoJournal, entry: Held) -> TunableView:
-    reading = read_tunable(fs, entry.place)
-    now = reading.cell
-    if now is None:
-        if fs.exists(entry.place.path):
-            return _held_view(entry, "failed", None, reading.unknown or "unknown")
-        return _finish(journal, _held_view(entry, "skipped", None, reading.unknown or "gone"), entry)
-    if now == entry.original:
-        return _finish(journal, _held_view(entry, "restored", now, "its original stood there already"), entry)
-    if not _stands_ours(fs, journal, entry, now):
-        return _finish(journal, _drifted(entry, read_tunable(fs, entry.place).cell), entry)
-    _recorded(journal.undo, entry.seq)
-    meanwhile = read_tunable(fs, entry.place).cell
-    if meanwhile != now:
-        return _finish(journal, _drifted(entry, meanwhile), entry)
-    refusal = _put(fs, entry, entry.original)
-    after = read_tunable(fs, entry.place).cell
-    if after == entry.original:
-        return _finish(journal, _told(_held_view(entry, "restored", after, ""), entry.place), entry)
-    why = describe_error(refusal, entry.original.path) if refusal else f"the kernel made {show_cell(after)} of it"
-    return _held_view(entry, "failed", after, f"the original could not be written back: {why}")
-
-
-def _finish(journal: UndoJournal, view: TunableView, entry: Held) -> TunableView:
-    if not _recorded(journal.undone, entry.seq):
-        journal.forget(entry.tunable)
+        entry = None
+    if entry is None:
+        return _apply_new(fs, journal, step, now)
+    if now in entry.ours:
+        if within(wanted.bound, want, entry.original):
+            return _apply_original(fs, journal, step, entry)
+        if now == want:
+            return view_of(wanted, "applied", now, entry.original, step.reason)
+        if now == entry.stands_as and want == entry.intended:
+            return adjusted(wanted, now, entry.original)
+        return write(fs, journal, wanted, now, entry.original)
+    if within(wanted.bound, want, now):
+        return content(entry, now, wanted)
+    view = drifted(entry, now, wanted)
+    if by_hand and yield_to(journal, entry, now, want, wanted.bound, wanted.asked_by):
+        return msgspec.structs.replace(view, detail=f"{view.detail}; {TAKE_UP} once more sets it again")
     return view
 
 
-def _verify_step(fs: HostFS, entry: Held | None, step: PlannedStep, previous: Mapping[str, TunableView]) -> TunableView:
+def _apply_new(fs: HostFS, journal: UndoJournal, step: PlannedStep, now: Cell) -> TunableView:
+    """A setting that is not ours yet. What another one changed along with it is not taken for its original."""
     wanted, want = step.wanted, step.wanted.cell
+    if within(wanted.bound, want, now):
+        return view_of(wanted, "already", now, None, step.reason)
+    original = side_effects.origin(fs, journal.held, wanted.spec.place, now)
+    if original != now and within(wanted.bound, want, original):
+        side_effects.put(fs, wanted.spec.place, original)
+        if read_tunable(fs, wanted.spec.place).cell == original:
+            return view_of(wanted, "already", original, None, step.reason)
+    return write(fs, journal, wanted, now, original)
+
+
+def _apply_original(fs: HostFS, journal: UndoJournal, step: PlannedStep, entry: Held) -> TunableView:
+    """What was there before moetuned is as wanted now: nothing is left to hold."""
+    view = give_back(fs, journal, entry)[0]
+    if view.state != "restored":
+        return view
+    detail = f"as it was before moetuned; {step.reason}"
+    return msgspec.structs.replace(
+        view, state="already", wanted=view_of(step.wanted, "", None, None, "").wanted, original=None, detail=detail
+    )
+
+
+def _verify_yielded(fs: HostFS, record: Yielded, step: PlannedStep) -> TunableView:
+    now = read_tunable(fs, step.wanted.spec.place).cell
+    if now is not None and within(step.wanted.bound, step.wanted.cell, now):
+        return view_of(step.wanted, "already", now, None, step.reason)
+    return yielded_view(record, now, step.wanted)
+
+
+def _verify_step(fs: HostFS, entry: Held | None, step: PlannedStep, previous: Mapping[str, TunableView]) -> TunableView:
+    wanted = step.wanted
     if step.kind is StepKind.SKIPPED and entry is None:
-        return _view(wanted, "skipped", step.now, None, step.reason)
+        return view_of(wanted, "skipped", step.now, None, step.reason)
     reading = read_tunable(fs, wanted.spec.place)
     now, last = reading.cell, previous.get(wanted.spec.name)
     if now is None:
-        return _view(wanted, "skipped" if entry is None else "failed", None, None, reading.unknown or "unknown")
+        return view_of(wanted, "skipped" if entry is None else "failed", None, None, reading.unknown or "unknown")
     if entry is not None:
-        view = None
-        if now == want:
-            view = _view(wanted, "applied", now, entry.original, step.reason)
-        elif now == entry.stands_as and want == entry.intended:
-            view = _adjusted(wanted, now, entry.original)
-        if view is not None:
-            told = last is not None and _TAKEN_AT_OPEN in last.detail
-            return last if last is not None and told and (last.wanted, last.now) == (view.wanted, view.now) else view
-        if now in entry.ours or (not entry.settled and now == entry.original):
-            return _view(wanted, "planned", now, entry.original, "not applied yet")
-        return _drifted(entry, now, want)
-    if now == want:
-        return _view(wanted, "already", now, None, step.reason)
+        return _verify_held(entry, step, now, last)
+    if within(wanted.bound, wanted.cell, now):
+        return view_of(wanted, "already", now, None, step.reason)
     if last is not None and last.state in ("failed", "skipped"):
         return msgspec.structs.replace(last, now=show_cell(now))
     if step.kind is StepKind.ALREADY:
-        return _view(wanted, "drifted", now, None, "it stood as wanted at first and somebody changed it; left alone")
-    return _view(wanted, "planned", now, None, "not applied")
+        return view_of(wanted, "drifted", now, None, "it stood as wanted at first and somebody changed it; left alone")
+    return view_of(wanted, "planned", now, None, "not applied")
 
 
-def _put(fs: HostFS, entry: Held, cell: Cell) -> OSError | None:
-    try:
-        write_tunable(fs, entry.place, cell)
-    except OSError as error:
-        return error
-    return None
+def _interrupted(entry: Held) -> bool:
+    """Whether a process ended before it could say how its write or its undo went."""
+    return entry.undoing or not entry.settled
 
 
-def _recorded(append: Callable[..., None], *arguments: object) -> bool:
-    """Whether the record could be written; for records whose loss changes nothing that cannot be seen from the kernel."""
-    try:
-        append(*arguments)
-    except JournalError:
-        return False
-    return True
+def _made_anew(entry: Held, now: Cell) -> bool:
+    """Whether a cgroup is a new one of the same name: each start of a service makes one, with the values it had at first."""
+    return now == entry.original and now not in entry.ours and entry.place.path.startswith("/sys/fs/cgroup/")
 
 
-def _tidy(journal: UndoJournal) -> None:
-    """A file that cannot be removed says the same as none: nothing in it is in force."""
-    _recorded(journal.tidy)
-
-
-def _view(wanted: Wanted, state: str, now: Cell | None, original: Cell | None, detail: str) -> TunableView:
-    return TunableView(
-        name=wanted.spec.name,
-        state=state,
-        wanted=show_cell(wanted.cell),
-        now=show_cell(now),
-        original=show_cell(original),
-        detail=detail,
-    )
-
-
-def _told(view: TunableView, place: Place) -> TunableView:
-    """The view of a change just made, with what a person must still do for it."""
-    if not place.taken_at_open:
-        return view
-    detail = f"{view.detail}; {_TAKEN_AT_OPEN}" if view.detail else _TAKEN_AT_OPEN
-    return msgspec.structs.replace(view, detail=detail)
-
-
-def _adjusted(wanted: Wanted, now: Cell, original: Cell) -> TunableView:
-    detail = f"the kernel made {show_cell(now)} of {show_cell(wanted.cell)}"
-    return _view(wanted, "adjusted", now, original, detail)
-
-
-def _held_view(entry: Held, state: str, now: Cell | None, detail: str, want: Cell | None = None) -> TunableView:
-    return TunableView(
-        name=entry.tunable,
-        state=state,
-        wanted=show_cell(want or entry.intended),
-        now=show_cell(now),
-        original=show_cell(entry.original),
-        detail=detail,
-    )
-
-
-def _drifted(entry: Held, now: Cell | None, want: Cell | None = None) -> TunableView:
-    ours = show_cell(entry.stands_as or entry.intended)
-    detail = f"moetuned had set {ours}, somebody changed it to {show_cell(now)}; left alone"
-    return _held_view(entry, "drifted", now, detail, want)
+def _verify_held(entry: Held, step: PlannedStep, now: Cell, last: TunableView | None) -> TunableView:
+    wanted, want = step.wanted, step.wanted.cell
+    if now in entry.ours:
+        if step.kind is StepKind.SKIPPED or within(wanted.bound, want, entry.original):
+            why = step.reason if step.kind is StepKind.SKIPPED else "what was there before moetuned is as wanted"
+            return view_of(wanted, "planned", now, entry.original, f"to be given back: {why}")
+        view = None
+        if now == want:
+            view = view_of(wanted, "applied", now, entry.original, step.reason)
+        elif now == entry.stands_as and want == entry.intended:
+            view = adjusted(wanted, now, entry.original)
+        if view is None:
+            return view_of(wanted, "planned", now, entry.original, "not applied yet")
+        told_before = last is not None and TAKEN_AT_OPEN in last.detail
+        return last if last is not None and told_before and (last.wanted, last.now) == (view.wanted, view.now) else view
+    if _made_anew(entry, now):
+        return view_of(wanted, "planned", now, entry.original, "its cgroup was made anew; to be applied again")
+    if _interrupted(entry) and now in (entry.original, entry.stood):
+        return view_of(wanted, "planned", now, entry.original, "not applied yet")
+    return content(entry, now, wanted) if within(wanted.bound, want, now) else drifted(entry, now, wanted)

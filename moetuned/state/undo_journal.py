@@ -1,13 +1,14 @@
 """Write-ahead undo journal: what every setting was before moetuned changed it, on disk before the change is made.
 
 JSON lines, one record each, flushed to the disk before the kernel is written. What the kernel holds is gone with a reboot,
-so records of another boot are dropped. One process at a time may hold the journal; anybody who can read it may look.
+so records of another boot are dropped. One process at a time may hold the journal; anybody who can read it may look. What was
+left to somebody else stays written down, too, until the next boot.
 """
 
 from __future__ import annotations
 
 import os
-import re
+from collections.abc import Iterable
 from typing import Self
 
 import msgspec
@@ -20,21 +21,42 @@ from moetuned.host.durable_file import (
     write_durably,
 )
 from moetuned.host.fs import HostFS
-from moetuned.schema.tunable import Cell, Codec, Place
+from moetuned.schema.tunable import Bound, Cell, Place
+from moetuned.state.undo_records import (
+    Applied,
+    Held,
+    Intend,
+    Probe,
+    Record,
+    Refused,
+    SideEffect,
+    Undo,
+    Undone,
+    Yielded,
+    check,
+    fold,
+)
+
+__all__ = [
+    "DEFAULT_DIRECTORY",
+    "FILE_NAME",
+    "Held",
+    "JournalBusyError",
+    "JournalContents",
+    "JournalError",
+    "UndoJournal",
+    "Yielded",
+    "default_path",
+    "is_held",
+    "open_journal",
+    "parse_journal",
+    "read_boot_id",
+    "read_journal",
+]
 
 DEFAULT_DIRECTORY = "/var/lib/moetuned"
 FILE_NAME = "undo.jsonl"
 _LIMIT_BYTES = 8 << 20
-# The only files that are ever written back. Their links are the kernel's own: nobody can make one in /sys.
-_SETTING = re.compile(
-    r"/proc/sys(/[\w.:-]+)+"
-    r"|/sys/kernel/mm(/[\w.:-]+)+"
-    r"|/sys/class/bdi/[\w.:!-]+/read_ahead_kb"
-    r"|/sys/block/[\w.:!-]+/(bdi|queue)/read_ahead_kb"
-    r"|/sys/devices(/[\w.:!-]+)+/read_ahead_kb",
-    re.ASCII,
-)
-_VALUE = {Codec.INTEGER: re.compile(r"-?[0-9]{1,20}"), Codec.CHOICE: re.compile(r"[\w.:+-]{1,64}", re.ASCII)}
 
 
 class JournalError(Exception):
@@ -45,72 +67,14 @@ class JournalBusyError(JournalError):
     """Another process holds the journal."""
 
 
-class _Record(msgspec.Struct, frozen=True, tag_field="record", omit_defaults=True, kw_only=True):
-    boot_id: str
-    seq: int
+class JournalContents(msgspec.Struct, frozen=True):
+    """A journal as read. `notes` are for people; `problems` are lines that cannot be understood.
 
-
-class Intend(_Record, frozen=True, tag="intend"):
-    """`tunable` is about to be given the value `intended`; before moetuned touched it, it held `original`."""
-
-    tunable: str
-    place: Place
-    original: Cell
-    intended: Cell
-
-
-class Applied(_Record, frozen=True, tag="applied"):
-    """The write of `seq` was made and the kernel made `value` of it."""
-
-    value: Cell
-
-
-class Refused(_Record, frozen=True, tag="refused"):
-    """The write of `seq` changed nothing."""
-
-
-class Probe(_Record, frozen=True, tag="probe"):
-    """`value` stood where it is not known whose it is; the intended value is about to be written once more to find out."""
-
-    value: Cell
-
-
-class Undo(_Record, frozen=True, tag="undo"):
-    """The original is about to be written back."""
-
-
-class Undone(_Record, frozen=True, tag="undone"):
-    """The tunable is no longer ours."""
-
-
-Record = Intend | Applied | Refused | Probe | Undo | Undone
-
-
-class Held(msgspec.Struct, frozen=True):
-    """A tunable that moetuned changed, as the records say.
-
-    `ours` are all values that moetuned may have left there, `stands_as` what the kernel made of the last one (None: the
-    process ended before it could say), `settled` whether the last write is known to be over, `undoing` whether
-    the original may have been written back already, `probed` values of unknown owner that were written over to find out.
+    `held` are the tunables that are ours, `yields` those that somebody else took over.
     """
 
-    tunable: str
-    place: Place
-    original: Cell
-    intended: Cell
-    ours: tuple[Cell, ...]
-    first_seq: int
-    seq: int
-    stands_as: Cell | None = None
-    settled: bool = False
-    undoing: bool = False
-    probed: tuple[Cell, ...] = ()
-
-
-class JournalContents(msgspec.Struct, frozen=True):
-    """A journal as read. `notes` are for people; `problems` are lines that cannot be understood."""
-
     held: dict[str, Held] = {}
+    yields: dict[str, Yielded] = {}
     next_seq: int = 1
     good_bytes: int = 0
     file_bytes: int = 0
@@ -150,6 +114,7 @@ def parse_journal(content: bytes, boot_id: str, path: str = FILE_NAME) -> Journa
     """Fold the records of this boot. A last line without its end is one whose write was never made: it does not count."""
     good_bytes = content.rfind(b"\n") + 1
     held: dict[str, Held] = {}
+    yields: dict[str, Yielded] = {}
     problems: list[str] = []
     last_seq, other_boots = 0, 0
     for number, line in enumerate(content[:good_bytes].splitlines(), 1):
@@ -158,78 +123,16 @@ def parse_journal(content: bytes, boot_id: str, path: str = FILE_NAME) -> Journa
             if record.boot_id != boot_id:
                 other_boots += 1
                 continue
-            _check(record, held)
+            check(record, held)
         except (msgspec.DecodeError, ValueError) as error:
             problems.append(f"{path} line {number}: {error}")
             continue
         last_seq = max(last_seq, record.seq)
-        fold(held, record)
+        fold(held, yields, record)
     notes = (
         (f"{other_boots} records of an earlier boot dropped: the kernel forgot those settings",) if other_boots else ()
     )
-    return JournalContents(held, last_seq + 1, good_bytes, len(content), notes, tuple(problems))
-
-
-def _check(record: Record, held: dict[str, Held]) -> None:
-    """Nothing but values of kernel settings may ever be written back, whatever the file says. Raises ValueError."""
-    if isinstance(record, Intend):
-        place = record.place
-        for path in (place.path, place.twin_path):
-            if path is not None and (_SETTING.fullmatch(path) is None or not {".", ".."}.isdisjoint(path.split("/"))):
-                raise ValueError(f"{path!r} is no kernel setting")
-        cells: tuple[Cell, ...] = (record.original, record.intended)
-    elif isinstance(record, Applied | Probe):
-        entry = _entry(held, record.seq)
-        if entry is None:  # given back already: it says nothing
-            return
-        place, cells = entry.place, (record.value,)
-    else:
-        return
-    if not {cell.path for cell in cells} <= {place.path, place.twin_path}:
-        raise ValueError("the values do not belong to the place")
-    if any(_VALUE[place.codec].fullmatch(cell.value) is None for cell in cells):
-        raise ValueError(f"a value is none of the kind {place.codec}")
-
-
-def _entry(held: dict[str, Held], seq: int) -> Held | None:
-    return next((entry for entry in held.values() if entry.seq == seq), None)
-
-
-def fold(held: dict[str, Held], record: Record) -> None:
-    """Bring `held` up to date with one more record."""
-    if isinstance(record, Intend):
-        before = held.get(record.tunable)
-        held[record.tunable] = Held(
-            record.tunable,
-            record.place,
-            before.original if before else record.original,
-            record.intended,
-            (*(before.ours if before else ()), record.intended),
-            before.first_seq if before else record.seq,
-            record.seq,
-            before.stands_as if before else None,
-        )
-        return
-    entry = _entry(held, record.seq)
-    if entry is None:
-        return
-    changed: Held | None
-    match record:
-        case Applied(value=value):
-            ours = (*entry.ours, value)
-            changed = msgspec.structs.replace(entry, ours=ours, stands_as=value, settled=True, undoing=False, probed=())
-        case Refused() if entry.stands_as is not None:
-            changed = msgspec.structs.replace(entry, intended=entry.stands_as, settled=True)
-        case Probe(value=value):
-            changed = msgspec.structs.replace(entry, probed=(*entry.probed, value))
-        case Undo():
-            changed = msgspec.structs.replace(entry, undoing=True)
-        case _:
-            changed = None
-    if changed is None:
-        del held[entry.tunable]
-    else:
-        held[entry.tunable] = changed
+    return JournalContents(held, yields, last_seq + 1, good_bytes, len(content), notes, tuple(problems))
 
 
 class UndoJournal:
@@ -241,6 +144,7 @@ class UndoJournal:
         self.problems = contents.problems
         self._boot_id = boot_id
         self._held = dict(contents.held)
+        self._yields = dict(contents.yields)
         self._next_seq = contents.next_seq
         self._length = contents.good_bytes
         self._lock: int | None = lock
@@ -250,18 +154,48 @@ class UndoJournal:
         """Every tunable that is ours, by name, oldest first."""
         return dict(sorted(self._held.items(), key=lambda item: item[1].first_seq))
 
-    def intend(self, tunable: str, place: Place, original: Cell, intended: Cell) -> int:
-        """Record what is about to be written; the write may be made once this has returned. Gives the record's seq."""
+    @property
+    def yields(self) -> dict[str, Yielded]:
+        """Every tunable that was ours until somebody else changed it, by name."""
+        return dict(self._yields)
+
+    def intend(
+        self,
+        tunable: str,
+        place: Place,
+        original: Cell,
+        intended: Cell,
+        *,
+        bound: Bound = Bound.SET,
+        asked_by: str = "",
+        beside: Iterable[SideEffect] = (),
+        stood: Cell | None = None,
+    ) -> int:
+        """Record what is about to be written; the write may be made once this has returned. Gives the record's seq.
+
+        `stood`: what stands there now, where moetuned itself has caused that it is not the original any more.
+        """
         seq = self._next_seq
         self._append(
-            Intend(boot_id=self._boot_id, seq=seq, tunable=tunable, place=place, original=original, intended=intended)
+            Intend(
+                boot_id=self._boot_id,
+                seq=seq,
+                tunable=tunable,
+                place=place,
+                original=original,
+                intended=intended,
+                bound=bound,
+                asked_by=asked_by,
+                beside=tuple(beside),
+                stood=stood,
+            )
         )
         self._next_seq += 1
         return seq
 
-    def applied(self, seq: int, value: Cell) -> None:
-        """The write was made; `value` was read back."""
-        self._append(Applied(boot_id=self._boot_id, seq=seq, value=value))
+    def applied(self, seq: int, value: Cell, beside: Iterable[Cell] = ()) -> None:
+        """The write was made; `value` was read back, and `beside` where the kernel changes something along with it."""
+        self._append(Applied(boot_id=self._boot_id, seq=seq, value=value, beside=tuple(beside)))
 
     def refused(self, seq: int) -> None:
         """The kernel changed nothing."""
@@ -271,27 +205,54 @@ class UndoJournal:
         """The intended value is about to be written over `value`, of unknown owner."""
         self._append(Probe(boot_id=self._boot_id, seq=seq, value=value))
 
-    def undo(self, seq: int) -> None:
-        """The original is about to be written back."""
-        self._append(Undo(boot_id=self._boot_id, seq=seq))
+    def undo(self, seq: int, beside: Iterable[Cell] = ()) -> None:
+        """The original is about to be written back; `beside` shall stand in the places of its side effects then."""
+        self._append(Undo(boot_id=self._boot_id, seq=seq, beside=tuple(beside)))
 
     def undone(self, seq: int) -> None:
         """The tunable is no longer ours."""
         self._append(Undone(boot_id=self._boot_id, seq=seq))
+
+    def yielded(self, tunable: str, place: Place, value: Cell, *, intended: Cell, bound: Bound, asked_by: str) -> None:
+        """Somebody else changed the tunable to `value`: it is no longer ours, and is to be left alone during this boot."""
+        self._append(
+            Yielded(
+                boot_id=self._boot_id,
+                seq=self._next_seq,
+                tunable=tunable,
+                place=place,
+                value=value,
+                intended=intended,
+                bound=bound,
+                asked_by=asked_by,
+            )
+        )
+        self._next_seq += 1
 
     def forget(self, tunable: str) -> None:
         """Drop a tunable that was given back, when the disk takes no record of it; the file still names it."""
         self._held.pop(tunable, None)
 
     def tidy(self) -> None:
-        """Remove the file once nothing in it is needed; one with lines nobody understands is kept beside, `.damaged`."""
+        """Remove the file once nothing in it is needed; one with lines nobody understands is kept beside, `.damaged`.
+
+        What was yielded is needed until the next boot: then nothing but that stays in the file.
+        """
         if self._held:
             return
+        lines = b"".join(msgspec.json.encode(record) + b"\n" for record in self._yields.values())
+        if lines and len(lines) == self._length and not self.problems:
+            return
         try:
-            remove_durably(self.path, f"{self.path}.damaged" if self.problems else None)
+            if self.problems or not lines:
+                remove_durably(self.path, f"{self.path}.damaged" if self.problems else None)
+                self._length, self.problems = 0, ()
+            if lines:
+                write_durably(f"{self.path}.new", lines, 0)
+                remove_durably(f"{self.path}.new", self.path)
+                self._length = len(lines)
         except OSError as error:
-            raise JournalError(f"{self.path} cannot be removed: {error.strerror or error}") from error
-        self._length, self.problems = 0, ()
+            raise JournalError(f"{self.path} cannot be tidied: {error.strerror or error}") from error
 
     def close(self) -> None:
         """Let another process have the journal."""
@@ -316,7 +277,18 @@ class UndoJournal:
                 f"the undo journal {self.path} cannot be written ({error.strerror or error}), so the setting is left as it is"
             ) from error
         self._length += len(line)
-        fold(self._held, record)
+        fold(self._held, self._yields, record)
+
+
+def is_held(path: str) -> bool:
+    """Whether another process holds the journal at this moment; False where that cannot be seen."""
+    try:
+        os.close(lock_directory(os.path.dirname(path)))
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def open_journal(path: str, boot_id: str) -> UndoJournal:
@@ -336,7 +308,7 @@ def open_journal(path: str, boot_id: str) -> UndoJournal:
         raise JournalError(f"the undo journal needs {directory}: {error.strerror or error}") from error
     try:
         journal = UndoJournal(path, boot_id, read_journal(path, boot_id), lock)
-        if not journal.problems:
+        if not journal.problems and not journal.yields:
             journal.tidy()
     except BaseException:
         os.close(lock)

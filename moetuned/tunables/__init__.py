@@ -1,9 +1,9 @@
 """Kernel settings moetuned may change, one file each, found by name; a file's docstring is its manual entry.
 
 A file `vm_dirty_ratio.py` holds `SPEC` and a docstring of a first sentence and the paragraphs `Why:`, `Source:`,
-`Risk:`, `Not when:` and, where there is one, `Side effect:`. A file is imported only when a profile other than `observe`, the
+`Risk:`, `Not when:` and, where there is one, `Side effect:` and `Computed:`. A file is imported only when a profile other than `observe`, the
 configuration or a question asks for it. What depends on the machine also has `instances(fs, targets, device_of)`: the settings it
-stands for here, with their values computed.
+stands for here, with their values computed; and `warn(value)` gives what is to be said of a value that a configuration asks for.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
+from types import ModuleType
 
 import msgspec
 
@@ -21,8 +22,9 @@ from moetuned.host.fs import HostFS
 from moetuned.host.tunable_files import read_for_plan
 from moetuned.parse.config_problem import Problem
 from moetuned.parse.config_values import overlay_of
+from moetuned.parse.kernel_command_line import decided_settings
 from moetuned.schema.config import Config, Profile, Tuning
-from moetuned.schema.tunable import Cell, Manual, PlannedStep, Reading, Targets, Tunable, TunableSpec
+from moetuned.schema.tunable import Bound, Cell, Manual, PlannedStep, Reading, Targets, Tunable, TunableSpec, Wanted
 
 _SYSCTL = "tuning.sysctl."
 _PARAGRAPHS = {
@@ -31,6 +33,7 @@ _PARAGRAPHS = {
     "source": "Source:",
     "not_when": "Not when:",
     "side_effect": "Side effect:",
+    "computed": "Computed:",
 }
 
 
@@ -66,7 +69,7 @@ def find(key: str) -> Tunable | None:
 
     A setting of one device (`read_ahead_kb vda`) is found by its own name too.
     """
-    by_name = key.replace(".", "_").replace("-", "_")
+    by_name = key.removeprefix(_SYSCTL).replace(".", "_").replace("-", "_")
     names = module_names()
     for name in [by_name] if by_name in names else names:
         tunable = load(name)
@@ -99,7 +102,7 @@ def instances(
     device_of: Callable[[str], tuple[int, int]] = device_number,
 ) -> tuple[TunableSpec, ...]:
     """The settings that a tunable stands for here: itself, with a computed value where it has one, or one for each device."""
-    module = importlib.import_module(f"{__name__}.{_module_of(tunable.spec)}")
+    module = _module(tunable.spec)
     if not hasattr(module, "instances"):
         return (tunable.spec,)
     found: tuple[TunableSpec, ...] = module.instances(fs, targets, device_of)
@@ -109,6 +112,10 @@ def instances(
 def manual_of(spec: TunableSpec) -> Manual:
     """The manual entry of a setting that `instances` gave."""
     return load(_module_of(spec)).manual
+
+
+def _module(spec: TunableSpec) -> ModuleType:
+    return importlib.import_module(f"{__name__}.{_module_of(spec)}")
 
 
 def _module_of(spec: TunableSpec) -> str:
@@ -129,10 +136,22 @@ def plan_tuning(
     `originals` what settings that are ours already were before. Reads the present values, changes nothing. Each problem is
     one sentence that names the key.
     """
+    targets = msgspec.structs.replace(targets, profile=tuning.profile.value)
     specs = [spec for tunable in for_tuning(tuning) for spec in instances(fs, tunable, targets, device_of)]
-    wanted, problems = choose(tuning, specs)
+    chosen, problems = choose(tuning, specs)
+    # What changes other settings along with itself goes first, so that one of those that is wanted too stands at the end.
+    wanted = sorted(chosen, key=lambda item: (not item.spec.side_effects, item.spec.name))
     readings = {item.spec.name: read_instance(fs, item.spec) for item in wanted}
-    return plan(tuning.profile, wanted, readings, {}, originals), problems
+    return plan(tuning.profile, wanted, readings, _decided(fs), originals), problems
+
+
+def _decided(fs: HostFS) -> dict[str, str]:
+    """Files of settings to the words of the kernel command line that decide them; none where it cannot be read."""
+    try:
+        command_line = fs.read_text("/proc/cmdline")
+    except OSError:
+        return {}
+    return {path: decided.words for path, decided in decided_settings(command_line).items()}
 
 
 def read_instance(fs: HostFS, spec: TunableSpec) -> Reading:
@@ -158,10 +177,19 @@ def check_tuning(config: Config) -> Iterator[Problem]:
         path, _, hint = problem.partition(": ")
         yield Problem("", path, None, hint)
     for item in wanted:
-        highest = item.spec.useful_highest
-        if highest is not None and item.asked_by == item.spec.config_key and int(item.cell.value) > highest:
-            hint = f"the kernel takes it, but more than {highest} is of no use"
-            yield Problem("", item.spec.config_key, item.cell.value, hint, severity="warning")
+        warning = None if item.by_profile else _warning(item)
+        if warning is not None:
+            yield Problem("", item.asked_by, item.cell.value, warning, severity="warning")
+
+
+def _warning(item: Wanted) -> str | None:
+    """What is to be said of a value that the kernel takes; a tunable's file may say more with `warn(cell)`."""
+    spec = item.spec
+    own_value = item.cell.path == spec.place.path and item.bound is not Bound.AT_MOST
+    if spec.useful_highest is not None and own_value and int(item.cell.value) > spec.useful_highest:
+        return f"the kernel takes it, but more than {spec.useful_highest} is of no use"
+    warn: Callable[[str], str | None] | None = getattr(_module(spec), "warn", None)
+    return warn(item.cell.value) if warn is not None and own_value else None
 
 
 def known_sysctls() -> frozenset[str]:

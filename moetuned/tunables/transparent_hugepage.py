@@ -11,8 +11,7 @@ Not when: The whole model fits in memory and is loaded into anonymous memory (no
 page table walks.
 
 Side effect: The kernel computes vm.min_free_kbytes anew whenever this changes, and keeps less free without huge pages (seen: 67584 became
-19829); putting this back makes it compute the higher value again. A vm.min_free_kbytes that an
-administrator had set below what the kernel wants for huge pages is raised by that.
+19829); putting this back makes it compute the higher value again. Where something else stood there, that is put back too.
 """
 
 from moetuned.schema.tunable import Codec, Place, TunableSpec

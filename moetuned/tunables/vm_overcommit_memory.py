@@ -21,3 +21,10 @@ SPEC = TunableSpec(
     highest=2,
     keep={"2": "2 is strict accounting, which somebody chose with intent"},
 )
+
+
+def warn(value: str) -> str | None:
+    """What is to be said of a value that the configuration asks for."""
+    if value != "2":
+        return None
+    return "a backend may be refused memory although most of RAM only holds page cache"

@@ -116,6 +116,21 @@ def test_actions_reach_the_handler(daemon):
     assert daemon.calls == [("warm", {"backend": "glm"}), ("reload", {})]
 
 
+def test_tuning_by_hand(daemon):
+    assert daemon.ask("POST", "/v1/tune", body=b'{"do": "rollback"}').status == 202
+    assert daemon.ask("POST", "/v1/tune", body=b'{"do": "apply", "profile": "observe", "journal": "/j"}').status == 202
+    assert daemon.calls == [
+        ("tune", {"do": "rollback", "config": None, "profile": None, "journal": None}),
+        ("tune", {"do": "apply", "config": None, "profile": "observe", "journal": "/j"}),
+    ]
+    for body in (b"", b"{}", b'{"do": "destroy"}', b'{"do": "apply", "force": true}', b'{"do": "apply", "config": 7}'):
+        assert daemon.ask("POST", "/v1/tune", body=body).status == 400
+    assert daemon.ask("POST", "/v1/tune", READER, b'{"do": "apply"}').status == 403
+    assert daemon.ask("POST", "/v1/tune", TCP, b'{"do": "apply"}').status == 405
+    assert daemon.ask("GET", "/v1/tune").status == 405
+    assert len(daemon.calls) == 2
+
+
 @pytest.mark.parametrize(
     "body", [b"{", b"[]", b"{}", b'{"backend": 1}', b'{"backend": "a", "x": 1}', b"\xff\xfe", b"null"]
 )

@@ -156,6 +156,26 @@ def test_residency_of_this_process_and_model_only(rig: Rig, small_model: Path) -
     assert rig.watched.residency_unknown is None
 
 
+@pytest.mark.parametrize("collected", [False, True], ids=["still running", "not yet taken"])
+def test_warming_that_is_asked_for_looks_again(rig: Rig, small_model: Path, collected: bool) -> None:
+    """Memory can have been taken since the scan that is running, or that nobody has taken yet, looked."""
+    rig.learn(small_model)
+    rig.tick()
+    if collected:
+        rig.workers.finish("residency", really=True)
+    rig.clock.now += 0.1
+    rig.care.want_warm(rig.watched, "somebody asked for it")
+    rig.tick()
+    if not collected:
+        rig.workers.finish("residency", really=True)
+        assert rig.watched.fresh_residency is None
+        rig.clock.now += 0.1
+        rig.tick()
+    assert rig.watched.fresh_residency is None
+    rig.workers.finish("residency", really=True)
+    assert rig.watched.fresh_residency is not None
+
+
 def test_a_dear_scan_is_made_less_often(rig: Rig, small_model: Path) -> None:
     rig.learn(small_model)
     rig.tick()

@@ -70,7 +70,6 @@ def test_the_computed_size_of_a_file_is_explained(memory: int, free: int, size: 
     ("place", "reason"),
     [
         ({"rotational": True}, "rotational disk (nvme0n1)"),
-        ({"rotational": True, "disks": ("vda",)}, "echo 0 > /sys/block/vda/queue/rotational"),
         ({"rotational": None, "unknown": "it is on a btrfs of 2 devices"}, "it is on a btrfs of 2 devices"),
         ({"rotational": None}, "not known whether"),
         ({"filesystem": "overlay"}, "overlay file system cannot hold"),
@@ -159,6 +158,12 @@ def test_zram_that_cannot_be() -> None:
     assert only(Swap(zram="auto"), SwapFacts(memory_bytes=GIB, zram_refusal="no zram")).reason == "no zram"
     assert "too little RAM" in only(Swap(zram="auto"), SwapFacts(memory_bytes=500 * MIB)).reason
     assert "more than the 1.0 GiB of RAM" in only(Swap(zram="2GiB"), SwapFacts(memory_bytes=GIB)).reason
+
+
+def test_a_virtual_disk_does_not_tell_and_the_risk_says_so() -> None:
+    step = only(FILE, facts(rotational=None, virtual=True))
+    assert step.kind is SwapStepKind.MAKE
+    assert "its virtual disk does not tell what it is on" in step.risk
 
 
 @given(

@@ -72,7 +72,84 @@ class Choice:
         self.chosen = word
 
 
-Node = Text | Number | Choice
+class StrictNumber(Number):
+    """A number in sysfs: kstrtoul takes the whole text or nothing."""
+
+    def write(self, text: str) -> None:
+        if not text.removesuffix("\n").isdigit():
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        super().write(text)
+
+
+class Scheduler(Choice):
+    """queue/scheduler: it may be padded with blanks, and a change sets what hangs on it anew (elevator_switch in block/elevator.c).
+
+    The queue's length becomes the disk's own without a scheduler, twice that with one (256 at most); bfq turns write-back
+    throttling off while it is chosen, and its default on when it goes; what a person wrote there stays (wbt_disable_default in block/blk-wbt.c).
+    """
+
+    def __init__(
+        self, words: tuple[str, ...], chosen: str, nr_requests: Number, wbt_lat_usec: Number, depth: int = 128
+    ) -> None:
+        super().__init__(words, chosen)
+        self.nr_requests, self.wbt_lat_usec, self.depth = nr_requests, wbt_lat_usec, depth
+        self.wbt_default, self.by_person = wbt_lat_usec.value, False
+        wbt_lat_usec.on_write = self._written
+        self._limit()
+
+    def read(self) -> str:
+        return super().read().removesuffix("\n") + " \n"  # as the kernel does, with a blank
+
+    def write(self, text: str) -> None:
+        before = self.chosen
+        super().write(text.strip())
+        if self.chosen == before:
+            return
+        self._limit()
+        self.nr_requests.value = self.depth if self.chosen == "none" else min(2 * self.depth, 256)
+        if "bfq" in (before, self.chosen) and not self.by_person:
+            self.wbt_lat_usec.value = 0 if self.chosen == "bfq" else self.wbt_default
+
+    def _written(self, old: int, new: int) -> None:
+        self.by_person = self.by_person or old != new
+
+    def _limit(self) -> None:
+        self.nr_requests.highest = self.depth if self.chosen == "none" else 8 * self.depth
+
+
+class Limit:
+    """memory.low of a cgroup: bytes in whole pages, or max (page_counter_memparse in mm/page_counter.c)."""
+
+    def __init__(self, value: str = "0") -> None:
+        self.value = value
+
+    def read(self) -> str:
+        return f"{self.value}\n"
+
+    def write(self, text: str) -> None:
+        word = text.strip()
+        if word != "max" and not word.isdigit():
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        self.value = word if word == "max" else str(int(word) // 4096 * 4096)
+
+
+class Weight:
+    """io.weight of a cgroup: a line for all devices and lines for single ones (ioc_weight_write in block/blk-iocost.c)."""
+
+    def __init__(self, default: int = 100, devices: str = "") -> None:
+        self.default, self.devices = default, devices
+
+    def read(self) -> str:
+        return f"default {self.default}\n{self.devices}"
+
+    def write(self, text: str) -> None:
+        word = text.strip().removeprefix("default").strip()
+        if not word.isdigit() or not 1 <= int(word) <= 10000:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        self.default = int(word)
+
+
+Node = Text | Number | Choice | Limit | Weight
 
 
 class FakeKernel:
@@ -190,33 +267,80 @@ def dirty_pair(ratio: int, lowest_bytes: int, *, only_on_change: bool) -> tuple[
     return ratio_file, bytes_file
 
 
-def usual_kernel() -> FakeKernel:
-    """The settings moetuned knows, with a distribution's usual values."""
+class ThpEnabled(Choice):
+    """transparent_hugepage/enabled: each write computes vm.min_free_kbytes anew (set_recommended_min_free_kbytes in mm/khugepaged.c).
+
+    With huge pages it is raised to what they need; without, it becomes the kernel's own value, unless a person has written
+    more (calculate_min_free_kbytes in mm/page_alloc.c).
+    """
+
+    def __init__(self, chosen: str, min_free_kbytes: Number, with_pages: int, without: int) -> None:
+        super().__init__(("always", "madvise", "never"), chosen)
+        self.min_free_kbytes, self.with_pages, self.without = min_free_kbytes, with_pages, without
+        self.person = -1
+        min_free_kbytes.on_write = self._written
+
+    def write(self, text: str) -> None:
+        super().write(text)
+        if self.chosen != "never":
+            self.min_free_kbytes.value = max(self.min_free_kbytes.value, self.with_pages)
+        elif self.without > self.person:
+            self.min_free_kbytes.value = self.without
+
+    def _written(self, _old: int, new: int) -> None:
+        self.person = new
+
+
+def usual_kernel(min_free_kbytes: tuple[int, int] = (67584, 19829)) -> FakeKernel:
+    """The settings moetuned knows, with a distribution's usual values; `min_free_kbytes` with and without huge pages."""
     dirty_ratio, dirty_bytes = dirty_pair(20, 8192, only_on_change=True)
     background_ratio, background_bytes = dirty_pair(10, 1, only_on_change=False)
+    min_free = Number(min_free_kbytes[0])
+    thp = "/sys/kernel/mm/transparent_hugepage"
     return FakeKernel(
         {
             "/proc/sys/kernel/random/boot_id": Text(BOOT_ID + "\n"),
+            "/proc/sys/kernel/osrelease": Text("6.18.0\n"),
+            "/proc/cmdline": Text("quiet\n"),
+            "/proc/swaps": Text("Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n"),
             "/proc/sys/vm/overcommit_memory": Number(0, 0, 2),
             "/proc/sys/vm/dirty_ratio": dirty_ratio,
             "/proc/sys/vm/dirty_bytes": dirty_bytes,
             "/proc/sys/vm/dirty_background_ratio": background_ratio,
             "/proc/sys/vm/dirty_background_bytes": background_bytes,
             "/proc/sys/vm/vfs_cache_pressure": Number(100),
-            "/sys/kernel/mm/transparent_hugepage/enabled": Choice(("always", "madvise", "never"), "madvise"),
+            "/proc/sys/vm/swappiness": Number(60, 0, 200),
+            "/proc/sys/vm/page-cluster": Number(3, 0, 31),
+            "/proc/sys/vm/min_free_kbytes": min_free,
+            "/proc/sys/vm/watermark_scale_factor": Number(10, 1, 3000),
+            "/proc/sys/vm/max_map_count": Number(65530),
+            f"{thp}/enabled": ThpEnabled("madvise", min_free, *min_free_kbytes),
+            f"{thp}/defrag": Choice(("always", "defer", "defer+madvise", "madvise", "never"), "madvise"),
+            f"{thp}/khugepaged/defrag": StrictNumber(1, 0, 1),
+            "/sys/kernel/mm/lru_gen/min_ttl_ms": StrictNumber(0, 0, 2**32 - 1),
             "/proc/self/mounts": Text("proc /proc proc rw 0 0\nsysfs /sys sysfs rw 0 0\n"),
         }
     )
 
 
-def add_disk(kernel: FakeKernel, name: str, number: str, read_ahead_kb: int, mount: str = "") -> str:
+def add_disk(
+    kernel: FakeKernel, name: str, number: str, read_ahead_kb: int, mount: str = "", *, rotational: bool = False
+) -> str:
     """A disk and its bdi; `mount` is where its file system is. Gives the path of the bdi's read-ahead.
 
     The kernel keeps read-ahead in pages of 4 KiB (read_ahead_kb_store in mm/backing-dev.c).
     """
     bdi, disk = f"/sys/devices/virtual/bdi/{number}", f"/sys/devices/pci0000:00/block/{name}"
     kernel.files[f"{bdi}/read_ahead_kb"] = Number(read_ahead_kb, 0, 2**40, lambda value: value // 4 * 4)
-    kernel.files[f"{disk}/queue/rotational"] = Text("0\n")
+    nr_requests, wbt_lat_usec = StrictNumber(128, 0, 2**31 - 1, lambda value: max(value, 4)), Number(2000, -1)
+    kernel.files |= {
+        f"{disk}/queue/rotational": Text(f"{int(rotational)}\n"),
+        f"{disk}/queue/nr_requests": nr_requests,
+        f"{disk}/queue/wbt_lat_usec": wbt_lat_usec,
+        f"{disk}/queue/scheduler": Scheduler(
+            ("none", "mq-deadline", "kyber", "bfq"), "none", nr_requests, wbt_lat_usec
+        ),
+    }
     kernel.links |= {
         f"/sys/block/{name}": disk,
         f"/sys/dev/block/{number}": disk,
@@ -227,3 +351,18 @@ def add_disk(kernel: FakeKernel, name: str, number: str, read_ahead_kb: int, mou
         table = kernel.files.get("/proc/self/mountinfo", Text("")).read()
         kernel.files["/proc/self/mountinfo"] = Text(table + f"1 1 {number} / {mount} rw - ext4 /dev/{name} rw\n")
     return f"{bdi}/read_ahead_kb"
+
+
+def add_cgroups(kernel: FakeKernel, *names: str, kind: str = "cgroup2", root: str = "/sys/fs/cgroup") -> None:
+    """Cgroups of version 2 at `root` with the memory and io controllers, and all above them; of version 1 with neither file."""
+    table = kernel.files.get("/proc/self/mountinfo", Text("")).read()
+    options = "rw,memory" if kind == "cgroup" else "rw,memory_recursiveprot"
+    kernel.files["/proc/self/mountinfo"] = Text(table + f"1 1 0:29 / {root} rw - {kind} cgroup {options}\n")
+    for name in names:
+        parts = name.split("/")
+        for count in range(1, len(parts) + 1):
+            directory = "/".join((root, *parts[:count]))
+            kernel.files.setdefault(f"{directory}/cgroup.procs", Text(""))
+            if kind == "cgroup2":
+                kernel.files.setdefault(f"{directory}/memory.low", Limit())
+                kernel.files.setdefault(f"{directory}/io.weight", Weight())

@@ -4,8 +4,9 @@ from pathlib import Path
 
 from fakes.gguf_bytes import gguf_bytes, moe_metadata, moe_tensors
 
+from moetuned.decide.read_ahead import typical_slice_bytes
 from moetuned.host.model_outline import read_outline
-from moetuned.host.tuning_targets import find_targets, model_target, smallest_slice_bytes
+from moetuned.host.tuning_targets import find_targets, model_target
 from moetuned.schema.config import Backend, Config, SuperviseProcess
 from moetuned.schema.tunable import CgroupTarget, ModelTarget, Targets
 
@@ -26,9 +27,8 @@ def test_the_slice_of_a_model_and_why_there_is_none(tmp_path: Path) -> None:
     moe.write_bytes(gguf_bytes(moe_metadata(), moe_tensors()))
     dense.write_bytes(gguf_bytes(moe_metadata(), [tensor for tensor in moe_tensors() if "exps" not in tensor.name]))
     broken.write_bytes(b"GGUF")
-    experts = read_outline(str(moe)).experts
-    assert model_target(str(moe)) == ModelTarget(str(moe), min(one.slice_bytes for one in experts.tensors))
-    assert smallest_slice_bytes(read_outline(str(dense)).experts) is None
+    assert model_target(str(moe)) == ModelTarget(str(moe), typical_slice_bytes(read_outline(str(moe)).experts))
+    assert model_target(str(moe)).slice_bytes
     for path in (dense, broken, tmp_path / "none.gguf"):
         target = model_target(str(path))
         assert target.slice_bytes is None
@@ -43,6 +43,7 @@ def test_cgroups_of_the_config_and_of_backends_that_run() -> None:
     ]
     running = {"unit": "/sys/fs/cgroup/system.slice/llama.service", "own": "/sys/fs/cgroup/else"}
     assert find_targets(Config(backends=backends), running).cgroups == (
-        CgroupTarget("own", "/sys/fs/cgroup/own", None, 1 << 30, None),
-        CgroupTarget("unit", "/sys/fs/cgroup/system.slice/llama.service", "llama.service", None, 500),
+        CgroupTarget("own", "/sys/fs/cgroup/own", 1 << 30, None),
+        CgroupTarget("unit", "/sys/fs/cgroup/system.slice/llama.service", None, 500),
+        CgroupTarget("gone", None, None, 500),
     )

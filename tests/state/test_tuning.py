@@ -9,19 +9,16 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from fakes.fake_kernel import BOOT_ID, FakeKernel, Number, usual_kernel
+from fakes.fake_kernel import BOOT_ID, FakeKernel, Number, add_cgroups, usual_kernel
+from tuning_scenes import MOE, THP, VM, steps_for
 
-from moetuned import tunables
 from moetuned.host import durable_file
 from moetuned.schema.config import Profile, Tuning
 from moetuned.schema.snapshot import TunableView
-from moetuned.schema.tunable import Cell, PlannedStep
+from moetuned.schema.tunable import Bound, Cell, Codec, Place, PlannedStep, StepKind, TunableSpec, Wanted
 from moetuned.state import tuning
 from moetuned.state.undo_journal import UndoJournal, open_journal, read_journal
 
-MOE = Tuning(profile=Profile.MOE_OFFLOAD)
-VM = "/proc/sys/vm/"
-THP = "/sys/kernel/mm/transparent_hugepage/enabled"
 WANTED = {
     VM + "overcommit_memory": "1\n",
     VM + "dirty_ratio": "10\n",
@@ -38,14 +35,15 @@ def journal_path(tmp_path: Path) -> str:
     return str(tmp_path / "state" / "undo.jsonl")
 
 
-def steps_for(kernel: FakeKernel, wanted: Tuning = MOE) -> tuple[PlannedStep, ...]:
-    steps, problems = tunables.plan_tuning(kernel, wanted)
-    assert problems == ()
-    return steps
+def apply(
+    kernel: FakeKernel, journal: UndoJournal, wanted: Tuning = MOE, *, by_hand: bool = False
+) -> dict[str, TunableView]:
+    steps = steps_for(kernel, wanted, journal)
+    return {view.name: view for view in tuning.apply(kernel, journal, steps, by_hand=by_hand)}
 
 
-def apply(kernel: FakeKernel, journal: UndoJournal, wanted: Tuning = MOE) -> dict[str, TunableView]:
-    return {view.name: view for view in tuning.apply(kernel, journal, steps_for(kernel, wanted))}
+def as_wanted(kernel: FakeKernel) -> bool:
+    return WANTED.items() <= kernel.settings().items()
 
 
 def states(views: object) -> dict[str, str]:
@@ -58,7 +56,7 @@ def test_apply_writes_what_the_profile_wants_and_rollback_gives_all_back(journal
     before = kernel.settings()
     with open_journal(journal_path, BOOT_ID) as journal:
         assert set(states(apply(kernel, journal)).values()) == {"applied"}
-        assert kernel.settings() == WANTED
+        assert as_wanted(kernel)
         assert os.stat(journal_path).st_mode & 0o777 == 0o600
         assert os.stat(os.path.dirname(journal_path)).st_mode & 0o777 == 0o700
         restored = tuning.rollback(kernel, journal)
@@ -150,7 +148,7 @@ def test_a_value_the_kernel_adjusts_is_known_as_ours(journal_path: str) -> None:
     kernel.files[VM + "vfs_cache_pressure"] = Number(100, adjust=lambda value: max(value, 64))
     with open_journal(journal_path, BOOT_ID) as journal:
         view = apply(kernel, journal)["vm.vfs_cache_pressure"]
-        assert (view.state, view.now, view.wanted) == ("adjusted", "64", "50")
+        assert (view.state, view.now, view.wanted) == ("adjusted", "64", "at-most 50")
         count = len(kernel.writes())
         assert apply(kernel, journal)["vm.vfs_cache_pressure"].state == "adjusted"
         assert states(tuning.verify(kernel, journal.held, steps_for(kernel)))["vm.vfs_cache_pressure"] == "adjusted"
@@ -172,7 +170,8 @@ def test_drift_is_reported_and_left_alone(journal_path: str) -> None:
         assert (view.state, view.now, view.original) == ("drifted", "33", "20")
         assert states(tuning.rollback(kernel, journal))["vm.dirty_ratio"] == "drifted"
     assert kernel.settings()[VM + "dirty_ratio"] == "33\n"
-    assert not os.path.exists(journal_path)
+    left = read_journal(journal_path, BOOT_ID)
+    assert (left.held, list(left.yields)) == ({}, ["vm.dirty_ratio"])
 
 
 @pytest.mark.parametrize("original_bytes", [(VM + "dirty_bytes", "1048576"), (VM + "dirty_background_bytes", "524288")])
@@ -180,11 +179,16 @@ def test_the_twin_that_was_in_force_is_restored(original_bytes: tuple[str, str],
     kernel = usual_kernel()
     kernel.foreign_write(*original_bytes)
     before = kernel.settings()
+    name = original_bytes[0].rpartition("/")[2]
     with open_journal(journal_path, BOOT_ID) as journal:
         apply(kernel, journal)
-        assert kernel.settings() == WANTED
+        assert kernel.foreign_read(original_bytes[0]) == original_bytes[1] + "\n", (
+            "a profile leaves a limit in bytes alone"
+        )
+        ratio = f"vm.{name.replace('_bytes', '_ratio')}"
+        apply(kernel, journal, Tuning(profile=Profile.MOE_OFFLOAD, sysctl={ratio: 4}))
+        assert kernel.foreign_read(original_bytes[0]) == "0\n"
         views = tuning.rollback(kernel, journal)
-        name = original_bytes[0].rpartition("/")[2]
         assert f"{name}={original_bytes[1]}" in {view.original for view in views}
     assert kernel.settings() == before
 
@@ -373,6 +377,127 @@ def test_a_twin_shows_its_name() -> None:
     assert tuning.show_cell(Cell(VM + "dirty_bytes", "4096")) == "dirty_bytes=4096"
     assert tuning.show_cell(Cell(VM + "dirty_ratio", "4")) == "4"
     assert tuning.show_cell(None) is None
+
+
+def pressure(value: int | str) -> Tuning:
+    return Tuning(profile=Profile.MOE_OFFLOAD, sysctl={"vm.vfs_cache_pressure": value})
+
+
+PRESSURE = VM + "vfs_cache_pressure"
+
+
+@pytest.mark.parametrize(
+    ("before", "wish", "after", "state"),
+    [
+        ("100", "at-most 50", "50", "applied"),
+        ("50", "at-most 50", "50", "already"),
+        ("20", "at-most 50", "20", "already"),
+        ("20", "at-least 50", "50", "applied"),
+        ("100", "at-least 50", "100", "already"),
+        ("20", "50", "50", "applied"),
+    ],
+)
+def test_a_value_within_its_bound_is_in_order(
+    before: str, wish: str, after: str, state: str, journal_path: str
+) -> None:
+    kernel = usual_kernel()
+    kernel.foreign_write(PRESSURE, before)
+    with open_journal(journal_path, BOOT_ID) as journal:
+        assert apply(kernel, journal, pressure(wish))["vm.vfs_cache_pressure"].state == state
+        assert kernel.foreign_read(PRESSURE).strip() == after
+        assert ("vm.vfs_cache_pressure" in journal.held) == (state == "applied")
+        seen = tuning.verify(kernel, journal.held, steps_for(kernel, pressure(wish), journal))
+        assert states(seen)["vm.vfs_cache_pressure"] == state
+        tuning.rollback(kernel, journal)
+    assert kernel.foreign_read(PRESSURE).strip() == before
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "after", "held"),
+    [
+        ("at-most 10", "at-most 50", "50", True),  # ours is within, but the original (100) is not
+        ("at-most 50", "at-most 10", "10", True),
+        ("at-most 10", "at-most 200", "100", False),  # the original is: it comes back
+        ("at-least 150", "at-least 120", "120", True),
+        ("at-least 150", "at-least 80", "100", False),
+        ("at-most 10", "at-least 5", "100", False),
+        ("10", "100", "100", False),
+        ("at-most 10", "at-least 130", "130", True),
+    ],
+)
+def test_of_a_setting_that_is_ours_the_original_decides(
+    first: str, then: str, after: str, held: bool, journal_path: str
+) -> None:
+    kernel = usual_kernel()
+    with open_journal(journal_path, BOOT_ID) as journal:
+        apply(kernel, journal, pressure(first))
+        steps = steps_for(kernel, pressure(then), journal)
+        assert states(tuning.verify(kernel, journal.held, steps))["vm.vfs_cache_pressure"] == "planned"
+        view = apply(kernel, journal, pressure(then))["vm.vfs_cache_pressure"]
+        assert kernel.foreign_read(PRESSURE).strip() == after
+        assert (view.state, "vm.vfs_cache_pressure" in journal.held) == (("applied" if held else "already"), held)
+        count = len(kernel.writes())
+        assert apply(kernel, journal, pressure(then))["vm.vfs_cache_pressure"].state == view.state
+        assert len(kernel.writes()) == count, "applying twice is applying once"
+        tuning.rollback(kernel, journal)
+    assert kernel.foreign_read(PRESSURE).strip() == "100"
+
+
+def test_a_foreign_value_within_the_bound_is_no_drift_and_not_ours_to_give_back(journal_path: str) -> None:
+    kernel = usual_kernel()
+    with open_journal(journal_path, BOOT_ID) as journal:
+        apply(kernel, journal)
+        kernel.foreign_write(PRESSURE, "40")
+        for by_hand in (False, True):
+            view = apply(kernel, journal, by_hand=by_hand)["vm.vfs_cache_pressure"]
+            assert (view.state, view.now) == ("already", "40")
+            assert (
+                view.detail
+                == "moetuned had set 50, somebody changed it to 40; profile moe-offload is content with that"
+            )
+        seen = tuning.verify(kernel, journal.held, steps_for(kernel, MOE, journal))
+        assert states(seen)["vm.vfs_cache_pressure"] == "already"
+        tuning.confirm_drift(kernel, journal, steps_for(kernel, MOE, journal), ["vm.vfs_cache_pressure"])
+        assert journal.yields == {}
+        kernel.foreign_write(PRESSURE, "60")
+        assert apply(kernel, journal)["vm.vfs_cache_pressure"].state == "drifted"
+        tuning.rollback(kernel, journal)
+    assert kernel.foreign_read(PRESSURE) == "60\n"
+
+
+def test_what_the_plan_leaves_alone_now_is_given_back(journal_path: str) -> None:
+    kernel = usual_kernel()
+    with open_journal(journal_path, BOOT_ID) as journal:
+        apply(kernel, journal)
+        steps = steps_for(kernel, pressure("keep"), journal)
+        seen = {view.name: view for view in tuning.verify(kernel, journal.held, steps)}
+        assert seen["vm.vfs_cache_pressure"].detail.startswith("no longer wanted")
+        tuning.apply(kernel, journal, steps)
+        assert "vm.vfs_cache_pressure" not in journal.held
+        assert kernel.foreign_read(PRESSURE) == "100\n"
+
+
+def test_a_cgroup_that_was_made_anew_is_no_drift(journal_path: str) -> None:
+    kernel = usual_kernel()
+    add_cgroups(kernel, "system.slice/llama.service")
+    path = "/sys/fs/cgroup/system.slice/llama.service/memory.low"
+    spec = TunableSpec("memory_low llama", "backends.memory_low", Place(path, Codec.LIMIT), {}, asked="1073741824")
+    wanted = Wanted(spec, Cell(path, "1073741824"), spec.config_key, Bound.AT_LEAST)
+    steps = (PlannedStep(wanted, StepKind.WRITE, Cell(path, "0"), spec.config_key),)
+    with open_journal(journal_path, BOOT_ID) as journal:
+        for by_hand in (False, False, True):
+            (view,) = tuning.apply(kernel, journal, steps, by_hand=by_hand)
+            assert (view.state, view.original) == ("applied", "0")
+            kernel.foreign_write(path, "0")  # as a new one has it
+            (view,) = tuning.verify(kernel, journal.held, steps)
+            assert (view.state, view.detail) == ("planned", "its cgroup was made anew; to be applied again")
+        kernel.foreign_write(path, "max")
+        assert states(tuning.apply(kernel, journal, steps)) == {"memory_low llama": "already"}
+        kernel.foreign_write(path, "4096")
+        assert states(tuning.apply(kernel, journal, steps)) == {"memory_low llama": "drifted"}
+        del kernel.files[path]
+        assert states(tuning.rollback(kernel, journal)) == {"memory_low llama": "skipped"}
+    assert not os.path.exists(journal_path)
 
 
 @pytest.mark.kernel

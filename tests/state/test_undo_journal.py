@@ -14,6 +14,7 @@ from moetuned.state.undo_journal import (
     JournalBusyError,
     JournalError,
     default_path,
+    is_held,
     open_journal,
     parse_journal,
     read_boot_id,
@@ -74,6 +75,14 @@ def test_one_holder_and_anybody_may_look(path: str) -> None:
         assert list(read_journal(path, BOOT_ID).held) == ["vm.dirty_ratio"]
     with pytest.raises(JournalError, match="is closed"):
         journal.undone(1)
+    open_journal(path, BOOT_ID).close()
+
+
+def test_whether_somebody_holds_it_can_be_seen_without_taking_it(path: str) -> None:
+    assert not is_held(path)
+    with open_journal(path, BOOT_ID):
+        assert is_held(path)
+    assert not is_held(path)
     open_journal(path, BOOT_ID).close()
 
 

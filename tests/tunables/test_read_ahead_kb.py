@@ -15,11 +15,13 @@ from fakes.fake_kernel import BOOT_ID, FakeKernel, Text, add_disk, usual_kernel
 from moetuned import tunables
 from moetuned.schema.config import Profile, Tuning
 from moetuned.schema.snapshot import TunableView
-from moetuned.schema.tunable import Cell, PlannedStep, StepKind
+from moetuned.schema.tunable import Bound, Cell, ModelTarget, PlannedStep, StepKind, Targets
 from moetuned.state import tuning
 from moetuned.state.undo_journal import UndoJournal, open_journal
 
 MODEL, OTHER_MODEL = "/models/a.gguf", "/fast/b.gguf"
+SLICE_BYTES = 432 << 10
+PROFILE = Tuning(profile=Profile.MOE_OFFLOAD)
 SMALL = Tuning(profile=Profile.MOE_OFFLOAD, read_ahead=128)
 NUMBERS = {MODEL: (254, 0), "/models/c.gguf": (254, 0), OTHER_MODEL: (259, 0), "/net/d.gguf": (0, 30)}
 VDA = "/sys/devices/virtual/bdi/254:0/read_ahead_kb"
@@ -41,15 +43,21 @@ def kernel() -> FakeKernel:
     return made
 
 
-def steps_of(kernel: FakeKernel, models: tuple[str, ...], wanted: Tuning = SMALL) -> dict[str, PlannedStep]:
-    steps, problems = tunables.plan_tuning(kernel, wanted, models, device_of)
+def target(model: str | ModelTarget) -> ModelTarget:
+    return ModelTarget(model, SLICE_BYTES) if isinstance(model, str) else model
+
+
+def steps_of(
+    kernel: FakeKernel, models: tuple[str | ModelTarget, ...], wanted: Tuning = SMALL
+) -> dict[str, PlannedStep]:
+    steps, problems = tunables.plan_tuning(kernel, wanted, Targets(tuple(map(target, models))), device_of)
     assert problems == ()
     found = {step.wanted.spec.name: step for step in steps if step.wanted.spec.config_key == "tuning.read_ahead"}
     return {name.removeprefix("read_ahead_kb "): step for name, step in found.items()}
 
 
 def apply(
-    kernel: FakeKernel, journal: UndoJournal, models: tuple[str, ...] = (MODEL,), wanted: Tuning = SMALL
+    kernel: FakeKernel, journal: UndoJournal, models: tuple[str | ModelTarget, ...] = (MODEL,), wanted: Tuning = SMALL
 ) -> TunableView:
     steps = tuple(steps_of(kernel, models, wanted).values())
     return next(view for view in tuning.apply(kernel, journal, steps) if view.name == "read_ahead_kb vda")
@@ -64,9 +72,97 @@ def test_one_setting_a_device_whatever_the_number_of_models(kernel: FakeKernel) 
     assert steps["vda"].wanted.cell == Cell("/sys/block/vda/bdi/read_ahead_kb", "128")
 
 
-@pytest.mark.parametrize("profile", Profile)
-def test_no_profile_sets_it_by_itself(kernel: FakeKernel, profile: Profile) -> None:
-    assert steps_of(kernel, (MODEL,), Tuning(profile=profile)) == {}
+@pytest.mark.parametrize("profile", [Profile.MOE_OFFLOAD, Profile.MOE_OFFLOAD_ZRAM])
+def test_a_profile_sets_what_the_slices_ask_for(kernel: FakeKernel, profile: Profile) -> None:
+    step = steps_of(kernel, (MODEL,), Tuning(profile=profile))["vda"]
+    assert (step.kind, step.wanted.cell.value) == (StepKind.WRITE, "64")
+    assert step.reason.startswith(f"profile {profile.value}: slices of 432 KiB")
+
+
+def test_an_nvme_disk_gets_more(kernel: FakeKernel) -> None:
+    step = steps_of(kernel, (OTHER_MODEL,), PROFILE)["nvme0n1"]
+    assert (step.kind, step.wanted.cell.value) == (StepKind.ALREADY, "128")
+
+
+def test_observe_does_not_ask_for_it(kernel: FakeKernel) -> None:
+    assert steps_of(kernel, (MODEL,), Tuning()) == {}
+
+
+def test_of_several_models_on_one_bdi_the_smallest_slice_counts(kernel: FakeKernel) -> None:
+    models = (MODEL, ModelTarget("/models/c.gguf", 8 << 20), ModelTarget(OTHER_MODEL, 8 << 20))
+    steps = steps_of(kernel, models, PROFILE)
+    assert {name: step.wanted.cell.value for name, step in steps.items()} == {"vda": "64", "nvme0n1": "512"}
+
+
+def test_a_model_without_experts_leaves_it_to_the_others(kernel: FakeKernel) -> None:
+    dense = ModelTarget("/models/c.gguf", unknown="/models/c.gguf has no experts")
+    assert steps_of(kernel, (dense, MODEL), PROFILE)["vda"].wanted.cell.value == "64"
+    step = steps_of(kernel, (dense,), PROFILE)["vda"]
+    assert (step.kind, step.reason) == (StepKind.SKIPPED, "/models/c.gguf has no experts")
+
+
+@pytest.mark.parametrize(
+    ("present", "kind"),
+    [
+        (8192, StepKind.WRITE), (68, StepKind.WRITE), (64, StepKind.ALREADY), (60, StepKind.SKIPPED),
+        (32, StepKind.SKIPPED), (28, StepKind.WRITE), (16, StepKind.WRITE), (4, StepKind.WRITE), (0, StepKind.WRITE),
+    ],
+)  # fmt: skip
+def test_a_profile_lowers_it_and_raises_only_what_is_far_too_small(
+    kernel: FakeKernel, present: int, kind: StepKind
+) -> None:
+    kernel.foreign_write(VDA, str(present))
+    step = steps_of(kernel, (MODEL,), PROFILE)["vda"]
+    assert (step.kind, step.wanted.cell.value) == (kind, "64")
+    assert (kind is StepKind.SKIPPED) == ("smaller than the 64 KiB computed" in step.reason)
+
+
+def test_what_was_raised_stays_as_planned(kernel: FakeKernel, tmp_path: Path) -> None:
+    kernel.foreign_write(VDA, "4")
+    with open_journal(str(tmp_path / "state/undo.jsonl"), BOOT_ID) as journal:
+        assert (apply(kernel, journal, wanted=PROFILE).now, kernel.foreign_read(VDA)) == ("64", "64\n")
+        again = apply(kernel, journal, wanted=PROFILE)
+        assert (again.state, again.original) == ("applied", "4")
+        assert tuning.rollback(kernel, journal)[0].now == "4"
+
+
+def test_a_value_of_the_config_wins_whatever_stands_there(kernel: FakeKernel) -> None:
+    kernel.foreign_write(VDA, "64")
+    step = steps_of(kernel, (MODEL,), SMALL)["vda"]
+    assert (step.kind, step.wanted.cell.value, step.wanted.bound) == (StepKind.WRITE, "128", Bound.SET)
+    assert steps_of(kernel, (MODEL,), Tuning(profile=Profile.MOE_OFFLOAD, read_ahead="keep")) == {}
+
+
+def test_a_disk_that_turns_is_left_alone_unless_the_config_asks(kernel: FakeKernel) -> None:
+    kernel.files["/sys/devices/pci0000:00/block/nvme0n1/queue/rotational"] = Text("1\n")
+    step = steps_of(kernel, (OTHER_MODEL,), PROFILE)["nvme0n1"]
+    assert step.kind is StepKind.SKIPPED
+    assert "the disk turns" in step.reason
+    asked = steps_of(kernel, (OTHER_MODEL,), Tuning(profile=Profile.MOE_OFFLOAD, read_ahead=256))["nvme0n1"]
+    assert (asked.kind, asked.wanted.cell.value) == (StepKind.WRITE, "256")
+
+
+@pytest.mark.parametrize(("name", "vendor"), [("vda", None), ("sda", "QEMU    \n"), ("sda", "VMware  \n")])
+def test_a_virtual_disk_that_says_it_turns_is_not_believed(kernel: FakeKernel, name: str, vendor: str | None) -> None:
+    if name != "vda":
+        add_disk(kernel, name, "8:0", 8192, "/sata")
+    disk = f"/sys/devices/pci0000:00/block/{name}"
+    kernel.files[f"{disk}/queue/rotational"] = Text("1\n")
+    if vendor is not None:
+        kernel.files[f"{disk}/device/vendor"] = Text(vendor)
+    numbers = NUMBERS | {"/sata/e.gguf": (8, 0)}
+    model = MODEL if name == "vda" else "/sata/e.gguf"
+    steps, _ = tunables.plan_tuning(kernel, PROFILE, Targets((target(model),)), numbers.__getitem__)
+    (step,) = [each for each in steps if each.wanted.spec.name == f"read_ahead_kb {name}"]
+    assert (step.kind, step.wanted.cell.value) == (StepKind.WRITE, "64")
+
+
+def test_a_disk_of_another_vendor_is_believed(kernel: FakeKernel) -> None:
+    add_disk(kernel, "sda", "8:0", 8192, "/sata")
+    disk = "/sys/devices/pci0000:00/block/sda"
+    kernel.files |= {f"{disk}/queue/rotational": Text("1\n"), f"{disk}/device/vendor": Text("ATA     \n")}
+    steps, _ = tunables.plan_tuning(kernel, PROFILE, Targets((target("/sata/e.gguf"),)), lambda path: (8, 0))
+    assert "the disk turns" in next(step.reason for step in steps if step.wanted.spec.name == "read_ahead_kb sda")
 
 
 def test_without_a_model_there_is_nothing_to_set(kernel: FakeKernel) -> None:

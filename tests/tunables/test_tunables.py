@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 
 import pytest
-from fakes.fake_kernel import usual_kernel
+from fakes.fake_kernel import add_disk, usual_kernel
 
 from moetuned import tunables
 from moetuned.decide.tuning_plan import choose
-from moetuned.schema.config import Backend, Config, Profile, Tuning
-from moetuned.schema.tunable import Codec, StepKind
+from moetuned.parse.config_text import load
+from moetuned.schema.config import Config, Profile, Tuning
+from moetuned.schema.tunable import Bound, Cell, Codec, ModelTarget, StepKind, Targets, TunableSpec
 
 NAMES = tunables.module_names()
 
@@ -20,26 +22,54 @@ NAMES = tunables.module_names()
 def test_every_tunable_has_a_manual_entry_and_a_sound_spec(name: str) -> None:
     tunable = tunables.load(name)
     spec, manual = tunable.spec, tunable.manual
-    assert all([manual.summary, manual.why, manual.source, manual.not_when]), (
-        "docstring: sentence, Why:, Source:, Not when:"
+    assert all([manual.summary, manual.why, manual.risk, manual.source, manual.not_when]), (
+        "docstring: sentence, Why:, Risk:, Source:, Not when:"
     )
+    assert bool(manual.side_effect) >= bool(spec.side_effects), "docstring: Side effect:"
     assert spec.name.replace(".", "_").replace("-", "_") == name
-    assert spec.config_key.startswith("tuning.")
+    assert spec.config_key.startswith(("tuning.", "backends."))
     assert spec.place.path.startswith(("/proc/sys/", "/sys/"))
     assert (spec.twin is None) == (spec.place.twin_path is None)
     assert bool(spec.choices) == (spec.place.codec is Codec.CHOICE)
     known = {profile.value for profile in Profile}
-    assert set(spec.wanted) <= known - {"observe"}
+    assert set(spec.wanted) in (set(), known - {"observe"}), "both profiles share them, or none has a wish"
     for profile in spec.wanted:
         value = spec.wanted[profile]
         overlay = {"thp": value} if spec.config_key == "tuning.thp" else {"sysctl": {spec.name: value}}
         assert choose(Tuning(profile=Profile(profile), **overlay), [spec])[1] == (), "the kernel takes what it wants"  # type: ignore[arg-type]
+    if spec.wanted and hasattr(importlib.import_module(f"moetuned.tunables.{name}"), "instances"):
+        assert manual.computed, "docstring: Computed:"
+    if not spec.wanted and not spec.per_device:
+        assert "the profiles" in manual.why.lower(), "the manual says why no profile sets it"
     if spec.per_device:
         assert spec.place.path.count("*") == 1
         assert spec.name == name, "instances are found beside it by its name"
-        assert tunables.instances(usual_kernel(), tunable, ()) == ()
+        assert tunables.instances(usual_kernel(), tunable, Targets()) == ()
     else:
         assert spec.place.path in usual_kernel().files, "the fake kernel knows it"
+        (here,) = tunables.instances(usual_kernel(), tunable, Targets())
+        assert (here.name, here.place) == (spec.name, spec.place)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if tunables.load(name).spec.config_key.startswith("tuning.")])
+def test_every_tunable_can_be_left_alone_and_asked_for(name: str) -> None:
+    """Also those that no profile has a wish for, with at-least and at-most where it is a number."""
+    spec = tunables.load(name).spec
+    if spec.place.codec is Codec.CHOICE:
+        asked: list[tuple[int | str, Bound]] = [(choice, Bound.SET) for choice in spec.choices]
+    else:
+        number = spec.highest if spec.useful_highest is None else spec.useful_highest
+        asked = [(number or 0, Bound.SET), (f"at-least {number}", Bound.AT_LEAST), (f"at-most {number}", Bound.AT_MOST)]
+    for value, bound in asked:
+        (wanted,), problems = choose(_asking(spec, value), [spec])
+        assert (wanted.bound, problems) == (bound, ())
+    assert choose(_asking(spec, "keep"), [spec]) == ((), ())
+
+
+def _asking(spec: TunableSpec, value: int | str) -> Tuning:
+    if spec.config_key.startswith("tuning.sysctl."):
+        return Tuning(profile=Profile.MOE_OFFLOAD, sysctl={spec.name: value})
+    return Tuning(profile=Profile.MOE_OFFLOAD, **{spec.config_key.removeprefix("tuning."): value})  # type: ignore[arg-type]
 
 
 def test_the_first_set() -> None:
@@ -53,6 +83,8 @@ def test_the_first_set() -> None:
         "vm.dirty_background_ratio": "5",
         "vm.dirty_ratio": "10",
         "vm.overcommit_memory": "1",
+        "vm.page-cluster": "0",
+        "vm.swappiness": "60",
         "vm.vfs_cache_pressure": "50",
     }
 
@@ -67,6 +99,14 @@ def test_the_first_set() -> None:
         ("tuning.sysctl.vm.dirty_ratio", "vm.dirty_ratio"),
         ("thp", "transparent_hugepage"),
         ("transparent_hugepage", "transparent_hugepage"),
+        ("vm.page-cluster", "vm.page-cluster"),
+        ("vm_page_cluster", "vm.page-cluster"),
+        ("tuning.sysctl.vm.page-cluster", "vm.page-cluster"),
+        ("thp_defrag", "transparent_hugepage_defrag"),
+        ("scheduler nvme0n1", "scheduler"),
+        ("nr_requests", "nr_requests"),
+        ("backends.memory_low", "memory_low"),
+        ("memory_low system.slice/llama.service", "memory_low"),
         ("read_ahead", "read_ahead_kb"),
         ("tuning.read_ahead", "read_ahead_kb"),
         ("read_ahead_kb", "read_ahead_kb"),
@@ -139,6 +179,8 @@ def test_problems_are_known_without_a_look_at_the_machine() -> None:
         ({"vm.vfs_cache_pressure": 2**31}, "error", "is too large"),
         ({"vm.vfs_cache_pressure": 99999999}, "warning", "the kernel takes it, but more than 1000 is of no use"),
         ({"vm.dirty_ratio": 5, "vm.dirty_bytes": 8192}, "error", "keep one of the two"),
+        ({"vm.overcommit_memory": 2}, "warning", "may be refused memory although most of RAM only holds page cache"),
+        ({"vm.min_free_kbytes": "at-least 99999999"}, "warning", "more than 2097152 is of no use"),
     ],
 )
 def test_values_that_the_kernel_refuses_or_nobody_means(
@@ -156,11 +198,46 @@ def test_good_values_and_keys_that_are_said_elsewhere_are_no_problem() -> None:
     assert list(tunables.check_tuning(Config())) == []
 
 
+@pytest.mark.parametrize(("value", "said"), [(0, 0), (1000, 1)])
+def test_the_kernel_that_kills_is_warned_of(value: int, said: int) -> None:
+    found = list(tunables.check_tuning(Config(tuning=Tuning(lru_gen_min_ttl_ms=value))))
+    assert [(problem.path, problem.severity) for problem in found] == [("tuning.lru_gen_min_ttl_ms", "warning")] * said
+
+
+def test_at_most_is_never_too_much() -> None:
+    tuning = Tuning(sysctl={"vm.vfs_cache_pressure": "at-most 99999999"})
+    assert list(tunables.check_tuning(Config(tuning=tuning))) == []
+
+
 def test_what_thp_changes_besides_is_in_its_manual_entry() -> None:
     assert "vm.min_free_kbytes" in tunables.load("transparent_hugepage").manual.side_effect
     assert tunables.load("vm_dirty_ratio").manual.side_effect == ""
 
 
-def test_models_of_a_config() -> None:
-    backends = [Backend(name="a", model="/m/a.gguf"), Backend(name="b"), Backend(name="c", model="/m/a.gguf")]
-    assert tunables.models_of(Config(backends=backends)) == ("/m/a.gguf",)
+def test_the_kernels_own_order_of_things() -> None:
+    """A setting that changes others goes first, so that one of those that is wanted too has the last word."""
+    kernel = usual_kernel()
+    add_disk(kernel, "sda", "8:0", 128, "/models")
+    wanted = Tuning(
+        profile=Profile.MOE_OFFLOAD, scheduler="bfq", nr_requests=64, sysctl={"vm.min_free_kbytes": "at-least 30000"}
+    )
+    steps, _ = tunables.plan_tuning(kernel, wanted, Targets((ModelTarget("/models/a.gguf"),)), lambda _: (8, 0))
+    names = [step.wanted.spec.name for step in steps]
+    assert names[:2] == ["scheduler sda", "transparent_hugepage"]
+    assert names[2:] == sorted(names[2:])
+    assert {"nr_requests sda", "vm.min_free_kbytes"} <= set(names[2:])
+
+
+def test_a_page_cluster_is_a_sysctl_with_a_hyphen() -> None:
+    assert "vm.page-cluster" in tunables.known_sysctls()
+    text = "tuning: {profile: moe-offload, sysctl: {vm.page-cluster: at-most 1}}\n"
+    config = load([("moetuned.yaml", text)], tunables.known_sysctls())
+    steps, problems = tunables.plan_tuning(usual_kernel(), config.tuning)
+    assert problems == ()
+    (step,) = [step for step in steps if step.wanted.spec.name == "vm.page-cluster"]
+    assert (step.kind, step.wanted.bound, step.wanted.cell) == (
+        StepKind.WRITE,
+        Bound.AT_MOST,
+        Cell("/proc/sys/vm/page-cluster", "1"),
+    )
+    assert tunables.manual_of(step.wanted.spec) == tunables.load("vm_page_cluster").manual

@@ -1,0 +1,80 @@
+"""Swap in the subcommands of `moetunectl tune`: planned, made, checked and taken away beside the settings.
+
+Only on the machine itself: a tree of files (`--root`) has no swap. Imported when a subcommand runs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from moetuned.cli.tune_options import Options
+from moetuned.decide.swap_home import swap_warnings
+from moetuned.decide.swap_plan import wished_swap
+from moetuned.host.swap_devices import Progress
+from moetuned.host.swap_facts import read_backings, read_swaps, read_zswap
+from moetuned.host.swap_host import RealSwapHost
+from moetuned.schema.config import Config
+from moetuned.schema.snapshot import TunableView
+from moetuned.schema.swap import SwapStep
+from moetuned.schema.units import format_bytes
+from moetuned.state import swap
+
+
+def is_recorded(options: Options) -> bool:
+    """Whether there is swap that moetuned made."""
+    return options.root == "/" and swap.exists(_directory(options))
+
+
+def planned_swap(options: Options, config: Config) -> tuple[SwapStep, ...]:
+    """What apply would do about swap; changes nothing."""
+    if options.root != "/":
+        return ()
+    wish = wished_swap(config.tuning.profile.value, config.tuning.swap)
+    return swap.plan(RealSwapHost(_directory(options)), _directory(options), wish)
+
+
+def apply_swap(options: Options, config: Config) -> tuple[TunableView, ...]:
+    """Make swap as the config wishes. The caller holds the journal."""
+    wish = wished_swap(config.tuning.profile.value, config.tuning.swap)
+    if options.root != "/" or (wish is None and not is_recorded(options)):
+        return ()
+    return swap.apply_slowly(RealSwapHost(_directory(options)), _directory(options), wish, _progress())
+
+
+def verify_swap(options: Options, steps: tuple[SwapStep, ...]) -> tuple[TunableView, ...]:
+    """How swap stands; what moetuned made and nobody wishes for any more is said, too."""
+    if not steps and not is_recorded(options):
+        return ()
+    return swap.verify(RealSwapHost(_directory(options)), _directory(options), steps)
+
+
+def rollback_swap(options: Options, patience_seconds: float | None) -> tuple[TunableView, ...]:
+    """Take away what moetuned made. The caller holds the journal. `patience_seconds`: what swapping off may take (None: any time)."""
+    if not is_recorded(options):
+        return ()
+    return swap.rollback_slowly(RealSwapHost(_directory(options)), _directory(options), _progress(), patience_seconds)
+
+
+def warnings(options: Options) -> tuple[str, ...]:
+    """What is wrong with the swap that is on, whoever made it."""
+    if options.root != "/":
+        return ()
+    try:
+        active = read_swaps() or ()
+    except OSError:
+        return ()
+    return swap_warnings(active, read_backings(active), read_zswap())
+
+
+def _directory(options: Options) -> str:
+    return os.path.dirname(options.journal)
+
+
+def _progress() -> Progress | None:
+    """Bytes that are still to be read back, on one line of a terminal."""
+    if not sys.stderr.isatty():
+        return None
+    return lambda left: click.echo(f"\rswapping off: {format_bytes(left)} to be read back   ", nl=False, err=True)

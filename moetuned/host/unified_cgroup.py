@@ -1,0 +1,78 @@
+"""A cgroup in the version 2 tree: what is above it, and who may write its files (Documentation/admin-guide/cgroup-v2.rst).
+
+What systemd made is systemd's (https://systemd.io/CGROUP_DELEGATION/): its units are changed through it. What lies below a
+service or a scope is delegated to whoever runs there.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from moetuned.host.fs import HostFS
+from moetuned.host.service_manager import is_unit
+from moetuned.parse.mountinfo import mount_of, parse_mountinfo
+
+_BOOTED = "/run/systemd/system"
+NO_CGROUP = "the cgroup of {} is not known: it does not run, or no running daemon tells"
+
+
+class UnifiedCgroup(msgspec.Struct, frozen=True):
+    """One cgroup. `parts` are the names from the mount point down; () is the mount point itself.
+
+    `problem`: why nothing of it can be set, one sentence.
+    """
+
+    root: str
+    parts: tuple[str, ...]
+    problem: str | None = None
+
+    @property
+    def directory(self) -> str:
+        """Its absolute path."""
+        return "/".join((self.root, *self.parts))
+
+    @property
+    def name(self) -> str:
+        """For people: `system.slice/llama.service`."""
+        return "/".join(self.parts) or self.root
+
+    def above(self) -> tuple[UnifiedCgroup, ...]:
+        """The cgroups above it, the nearest first, without the root."""
+        return tuple(UnifiedCgroup(self.root, self.parts[:count]) for count in range(len(self.parts) - 1, 0, -1))
+
+
+def unified_cgroup(fs: HostFS, directory: str) -> UnifiedCgroup:
+    """The cgroup at `directory`. Never raises; what is no cgroup of version 2, or not there, has a `problem`."""
+    path = directory.rstrip("/")
+    try:
+        mount = mount_of(parse_mountinfo(fs.read_text("/proc/self/mountinfo")), path)
+    except OSError as error:
+        return UnifiedCgroup(path, (), f"the list of mounts cannot be read: {error.strerror or error}")
+    if mount is None or mount.kind not in ("cgroup", "cgroup2"):
+        return UnifiedCgroup(path, (), f"{path} is no cgroup")
+    if mount.kind == "cgroup":
+        return UnifiedCgroup(path, (), f"{path} is a cgroup of version 1, which has no such setting")
+    parts = tuple(part for part in path.removeprefix(mount.point).split("/") if part)
+    if not parts or not {".", ".."}.isdisjoint(parts):
+        return UnifiedCgroup(path, (), f"{path} is not below the root of the cgroups")
+    found = UnifiedCgroup(mount.point, parts)
+    if not fs.exists(f"{path}/cgroup.procs"):
+        return msgspec.structs.replace(found, problem=f"there is no cgroup {path}")
+    return found
+
+
+def unit_of(fs: HostFS, cgroup: UnifiedCgroup) -> tuple[str | None, str | None]:
+    """The unit of the system's systemd that the cgroup is, and why its files may not be written; both None: they may be.
+
+    Below `user@1000.service` the units are those of a user's own systemd, which only the user can ask.
+    """
+    if not cgroup.parts or not fs.exists(_BOOTED) or not is_unit(cgroup.parts[-1]):
+        return None, None
+    above = cgroup.parts[:-1]
+    if any(part.startswith("user@") for part in above):
+        return None, (
+            f"{cgroup.parts[-1]} is a unit of a user's systemd, which would undo it: set it there "
+            f"(systemctl --user set-property {cgroup.parts[-1]} …)"
+        )
+    delegated = any(part.endswith((".service", ".scope")) for part in above)
+    return (None if delegated else cgroup.parts[-1]), None

@@ -1,0 +1,146 @@
+"""Swap over a daemon's life: made in a lane, looked at, taken away, and never two of these at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from daemon_fakes import HeldWorkers
+from fakes.fake_kernel import FakeKernel, Text, usual_kernel
+from fakes.fake_swap import FakeMachine, FakeSwapHost, Fuse, state_disk
+
+from moetuned.daemon.swap_keeper import LOCKED_OUT, NO_LANE, SwapKeeper
+from moetuned.schema.config import Config, Profile, Tuning
+from moetuned.schema.swap import Swap
+from moetuned.state import swap
+from moetuned.state.swap_record import FILE_NAME
+
+STATE = "/state"
+PATH = "/data/swapfile"
+NAME = f"swap file {PATH}"
+WISHED = Config(tuning=Tuning(profile=Profile.MOE_OFFLOAD, swap=Swap(file=PATH, size="4GiB")))
+NOTHING = Config(tuning=Tuning(profile=Profile.MOE_OFFLOAD))
+
+
+class Keeping:
+    """A keeper on a fake machine."""
+
+    def __init__(self) -> None:
+        self.machine, self.kernel, self.workers = FakeMachine(), usual_kernel(), HeldWorkers()
+        self.host = FakeSwapHost(self.machine)
+        self.changes = 0
+        self.keeper = self.another()
+
+    def another(self, kernel: FakeKernel | None = None) -> SwapKeeper:
+        return SwapKeeper(kernel or self.kernel, self.host, STATE, self.workers)  # type: ignore[arg-type]
+
+    def apply(self, config: Config, *, may_write: bool = True) -> None:
+        self.keeper.apply(config, may_write=may_write, changed=self._changed)
+
+    def _changed(self) -> None:
+        self.changes += 1
+
+    def finish(self) -> None:
+        self.workers.finish("swap", really=True)
+
+    @property
+    def states(self) -> dict[str, str]:
+        return {view.name: view.state for view in self.keeper.views}
+
+
+@pytest.fixture
+def keeping(monkeypatch: pytest.MonkeyPatch) -> Iterator[Keeping]:
+    made = Keeping()
+    monkeypatch.setattr(swap, "exists", lambda directory: f"{directory}/{FILE_NAME}" in made.machine.disk)
+    with state_disk(made.machine, Fuse()):
+        yield made
+
+
+def test_without_a_wish_nothing_is_looked_at_or_done(keeping: Keeping) -> None:
+    keeping.apply(NOTHING)
+    assert not keeping.keeper.is_concerned(NOTHING)
+    assert (keeping.keeper.views, keeping.keeper.check(), keeping.workers.jobs, keeping.host.calls) == ((), (), [], [])
+    keeping.keeper.take_away()
+    keeping.keeper.take_away_now()
+    assert (keeping.workers.jobs, keeping.host.calls, keeping.keeper.idle) == ([], [], True)
+
+
+def test_made_looked_at_and_taken_away(keeping: Keeping) -> None:
+    keeping.apply(WISHED)
+    assert (keeping.states, keeping.keeper.idle, keeping.changes) == ({NAME: "planned"}, False, 0)
+    assert keeping.keeper.check() == (), "not while it is being made"
+    keeping.finish()
+    assert (keeping.states, keeping.keeper.idle, keeping.changes) == ({NAME: "applied"}, True, 1)
+    assert keeping.keeper.check() == ()
+    keeping.keeper.take_away()
+    assert (keeping.states, keeping.keeper.idle) == ({NAME: "planned"}, False)
+    keeping.finish()
+    assert (keeping.states, keeping.keeper.idle) == ({NAME: "restored"}, True)
+    assert (keeping.machine.files, keeping.keeper.check()) == ({}, ())
+
+
+def test_what_somebody_swapped_off_is_told_once(keeping: Keeping) -> None:
+    keeping.apply(WISHED)
+    keeping.finish()
+    next(iter(keeping.machine.files.values())).on = False
+    assert [view.state for view in keeping.keeper.check()] == ["drifted"]
+    assert keeping.keeper.check() == ()
+
+
+def test_a_reload_while_it_works_is_done_afterwards_and_only_the_last_counts(keeping: Keeping) -> None:
+    keeping.apply(WISHED)
+    keeping.apply(Config(tuning=Tuning(profile=Profile.MOE_OFFLOAD, swap=Swap(file=PATH, size="2GiB"))))
+    keeping.apply(NOTHING)
+    assert len(keeping.workers.jobs) == 1
+    keeping.finish()
+    assert not keeping.keeper.idle
+    keeping.finish()
+    assert (keeping.machine.files, keeping.keeper.idle, keeping.workers.jobs) == ({}, True, [])
+
+
+def test_told_to_take_away_while_it_is_made(keeping: Keeping) -> None:
+    keeping.apply(WISHED)
+    keeping.keeper.take_away()
+    keeping.finish()
+    if not keeping.keeper.idle:
+        keeping.finish()
+    assert (keeping.machine.files, keeping.keeper.idle) == ({}, True)
+
+
+def test_the_next_daemon_takes_it_over_and_can_take_it_away_at_once(keeping: Keeping) -> None:
+    keeping.apply(WISHED)
+    keeping.finish()
+    keeping.keeper = keeping.another()
+    keeping.apply(WISHED)
+    assert keeping.states == {NAME: "applied"}
+    keeping.finish()
+    keeping.keeper.take_away_now()
+    assert keeping.machine.files == {}
+
+
+def test_without_the_directory_nothing_is_made_and_it_says_so(keeping: Keeping) -> None:
+    keeping.apply(WISHED, may_write=False)
+    assert [(view.state, view.detail) for view in keeping.keeper.views] == [("failed", LOCKED_OUT)]
+    assert (keeping.workers.jobs, keeping.host.calls) == ([], [])
+
+
+def test_a_lane_that_takes_no_more_and_work_that_breaks_are_told(
+    keeping: Keeping, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(keeping.workers, "submit", lambda *_: False)
+        keeping.apply(WISHED)
+    assert [(view.state, view.detail) for view in keeping.keeper.views] == [("failed", NO_LANE)]
+    assert keeping.keeper.idle
+    keeping.apply(WISHED)
+    keeping.workers.finish("swap", RuntimeError("broken"))
+    assert keeping.keeper.idle
+    assert keeping.keeper.views[0].state == "failed"
+    assert "broken" in keeping.keeper.views[0].detail
+
+
+def test_two_compressions_one_before_the_other_are_warned_of(keeping: Keeping) -> None:
+    keeping.kernel.files["/proc/swaps"] = Text("Filename\tType\tSize\tUsed\tPriority\n/dev/zram0 partition 4096 0 5\n")
+    keeping.kernel.files["/sys/module/zswap/parameters/enabled"] = Text("Y\n")
+    keeping.apply(WISHED)
+    assert "zswap is on in front of /dev/zram0" in keeping.keeper.notes[0]

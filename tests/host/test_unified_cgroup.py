@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import pytest
+from fakes.fake_kernel import FakeKernel, Text, add_cgroups, usual_kernel
+
+from moetuned.host.unified_cgroup import unified_cgroup, unit_of
+
+ROOT = "/sys/fs/cgroup"
+
+
+@pytest.fixture
+def kernel() -> FakeKernel:
+    made = usual_kernel()
+    add_cgroups(
+        made, "system.slice/llama.service/own", "user.slice/user-1000.slice/user@1000.service/app.slice/a.service"
+    )
+    made.files["/run/systemd/system/x"] = Text("")
+    return made
+
+
+def test_a_cgroup_and_those_above_it(kernel: FakeKernel) -> None:
+    found = unified_cgroup(kernel, f"{ROOT}/system.slice/llama.service/own/")
+    assert (found.root, found.name, found.problem) == (ROOT, "system.slice/llama.service/own", None)
+    assert found.directory == f"{ROOT}/system.slice/llama.service/own"
+    assert [each.directory for each in found.above()] == [f"{ROOT}/system.slice/llama.service", f"{ROOT}/system.slice"]
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        (ROOT, "is not below the root"),
+        (f"{ROOT}/system.slice/../x", "is not below the root"),
+        (f"{ROOT}/gone", "there is no cgroup"),
+        ("/etc", "is no cgroup"),
+    ],
+)
+def test_what_is_none(kernel: FakeKernel, path: str, says: str) -> None:
+    assert says in (unified_cgroup(kernel, path).problem or "")
+
+
+def test_version_1_and_the_empty_half_of_a_hybrid() -> None:
+    kernel = usual_kernel()
+    add_cgroups(kernel, "llama", kind="cgroup", root=f"{ROOT}/memory")
+    assert "version 1" in (unified_cgroup(kernel, f"{ROOT}/memory/llama").problem or "")
+
+
+def test_without_a_list_of_mounts() -> None:
+    assert "list of mounts cannot be read" in (unified_cgroup(usual_kernel(), f"{ROOT}/x").problem or "")
+
+
+@pytest.mark.parametrize(
+    ("path", "unit"),
+    [
+        ("system.slice", "system.slice"),
+        ("system.slice/llama.service", "llama.service"),
+        ("system.slice/llama.service/own", None),
+        ("user.slice/user-1000.slice/user@1000.service", "user@1000.service"),
+    ],
+)
+def test_whose_a_cgroup_is(kernel: FakeKernel, path: str, unit: str | None) -> None:
+    assert unit_of(kernel, unified_cgroup(kernel, f"{ROOT}/{path}")) == (unit, None)
+
+
+def test_a_users_own_units_are_the_users(kernel: FakeKernel) -> None:
+    above = f"{ROOT}/user.slice/user-1000.slice/user@1000.service/app.slice"
+    for path, name in ((above, "app.slice"), (f"{above}/a.service", "a.service")):
+        unit, problem = unit_of(kernel, unified_cgroup(kernel, path))
+        assert unit is None
+        assert f"systemctl --user set-property {name}" in (problem or "")
+
+
+def test_without_systemd_a_name_is_only_a_name(kernel: FakeKernel) -> None:
+    del kernel.files["/run/systemd/system/x"]
+    assert unit_of(kernel, unified_cgroup(kernel, f"{ROOT}/system.slice/llama.service")) == (None, None)
+
+
+def test_a_delegated_cgroup_that_is_called_like_a_unit(kernel: FakeKernel) -> None:
+    add_cgroups(kernel, "system.slice/docker.service/inner.scope")
+    found = unified_cgroup(kernel, f"{ROOT}/system.slice/docker.service/inner.scope")
+    assert unit_of(kernel, found) == (None, None)
