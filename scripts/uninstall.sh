@@ -47,6 +47,8 @@ if [ -z "$dest" ]; then
             fail "$journal still has settings that could not be rolled back or read; see what it says, set them by hand, remove it and run this again. Nothing was removed"
         fi
     done
+    "$ctl" tune unpersist ||
+        fail "files that keep settings over a reboot could not be removed (see above); look at them, remove them by hand and run this again. Nothing was removed"
 fi
 
 work=$(mktemp -d)
