@@ -21,6 +21,7 @@ from moetuned.state.undo_journal import JournalError, UndoJournal, open_journal,
 log = logging.getLogger(__name__)
 
 
+_RIVALS_NAMED = 3
 RESTING = "settings were given back by hand and stay as they are until `moetunectl tune apply`, a reload or a restart of moetuned"
 
 
@@ -107,7 +108,27 @@ class TuningKeeper:
             self.views = self._look(self._journal)
         news = tuple(view for view in self.views if view.name in confirmed - self._told)
         self._suspects, self._told = seen, (self._told & seen) | confirmed
-        return news
+        return self._with_rivals(news)
+
+    def _with_rivals(self, views: tuple[TunableView, ...]) -> tuple[TunableView, ...]:
+        """The views with who else sets the setting, as far as files tell: probably it was one of them."""
+        if not views:
+            return ()
+        # Needed on a rare day, and its parsers take memory.
+        from moetuned.decide.rival_match import who_else_sets
+        from moetuned.host.rivals import look_for_rivals
+
+        found = look_for_rivals(self._fs).rivals
+        wanted = {step.wanted.spec.name: step.wanted for step in self._steps}
+
+        def named(view: TunableView) -> TunableView:
+            item = wanted.get(view.name)
+            if item is None:
+                return view
+            who = who_else_sets(found, item.spec.place, item.cell.value)
+            return msgspec.structs.replace(view, detail="; ".join((view.detail, *who[:_RIVALS_NAMED])))
+
+        return tuple(map(named, views))
 
     def rest(self) -> None:
         """Give everything back because a person wants it so, and set nothing until the next `apply`.

@@ -113,6 +113,17 @@ def test_what_was_changed_for_a_moment_is_no_drift(kernel: FakeKernel, journal: 
     assert kernel.foreign_read(PRESSURE) == "100\n"
 
 
+def test_whoever_else_sets_it_is_named(kernel: FakeKernel, journal: str) -> None:
+    kernel.files["/etc/sysctl.d/99-mine.conf"] = Text("vm.vfs_cache_pressure = 70\nvm.dirty_ratio = 10\n")
+    keeper = TuningKeeper(kernel, journal)
+    keeper.apply(OFFLOAD)
+    kernel.foreign_write(PRESSURE, "70")
+    keeper.check()
+    (news,) = keeper.check()
+    assert news.detail.endswith("; /etc/sysctl.d/99-mine.conf line 1 sets it to 70 at boot")
+    keeper.rollback()
+
+
 def test_a_restarted_daemon_does_not_fight_whoever_changed_it(kernel: FakeKernel, journal: str) -> None:
     first = TuningKeeper(kernel, journal)
     first.apply(OFFLOAD)
