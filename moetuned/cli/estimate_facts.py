@@ -138,7 +138,7 @@ def _kind(under: FileDevices) -> tuple[str, str]:
     if under.unknown is not None or not under.names:
         return "unknown", under.unknown or "no disk was found under the file"
     names = ", ".join(under.names)
-    if all(name.startswith("nvme") for name in under.names):
+    if under.nvme:
         return "nvme", names
     if any(name.startswith(("vd", "xvd", "loop")) for name in under.names):
         return "unknown", f"{names} is a virtual disk"

@@ -55,9 +55,9 @@ from moetuned.host.read_ahead_measure import (
     cached_bytes,
     choose_slices,
     mapped_by,
-    open_part,
     read_round,
 )
+from moetuned.host.slice_faults import open_part
 from moetuned.schema.model import ByteRange
 from moetuned.schema.snapshot import TunableView
 from moetuned.schema.tunable import Cell, Codec, Place, PlannedStep, StepKind, TunableSpec, Wanted
@@ -76,13 +76,13 @@ _REACHED_THE_DISK = 0.5
 
 
 class _Asked(msgspec.Struct, frozen=True):
-    """What is to be measured. `paths` and `place` are of the model's parts and of the bdi under them."""
+    """What is to be measured. `devices`, `place` and `device` are of what all of the model's parts are on."""
 
     model: ModelFile
     experts: ExpertMap
+    devices: FileDevices
     place: Place
     device: str
-    nvme: bool
     now_kib: int
     values: tuple[int, ...]
     slices: tuple[ByteRange, ...]
@@ -211,7 +211,7 @@ def _asked(values: dict[str, Any], model: ModelFile, experts: ExpertMap) -> _Ask
     paths = [model.identity.paths[part] for part in sorted({each.part for each in slices})]
     devices = _one_device(path, paths)
     now = devices.read_ahead_kb
-    if devices.read_ahead_path is None or now is None:
+    if devices.read_ahead_path is None or devices.read_ahead_device is None or now is None:
         why = devices.unknown or f"the kernel does not say which read-ahead counts for it ({devices.filesystem})"
         fail(f"{path}: {why}", EXIT_REFUSED)
     users = mapped_by(paths)
@@ -225,9 +225,9 @@ def _asked(values: dict[str, Any], model: ModelFile, experts: ExpertMap) -> _Ask
     return _Asked(
         model=model,
         experts=experts,
+        devices=devices,
         place=Place(devices.read_ahead_path, Codec.INTEGER, taken_at_open=True),
-        device=_device(devices.read_ahead_path),
-        nvme=bool(devices.names) and all(name.startswith("nvme") for name in devices.names),
+        device=devices.read_ahead_device,
         now_kib=now,
         values=tuple(sorted({*kibs, *((now,) if now << 10 >= PAGE_BYTES else ())})),
         slices=slices,
@@ -243,11 +243,6 @@ def _one_device(model: str, paths: Sequence[str]) -> FileDevices:
     if len({devices.read_ahead_path for devices in found}) > 1:
         fail(f"{model}: its parts are on several file systems, each with a read-ahead of its own", EXIT_REFUSED)
     return found[0]
-
-
-def _device(path: str) -> str:
-    """/sys/block/vda/bdi/read_ahead_kb is vda's."""
-    return path.removeprefix("/sys/block/").removeprefix("/sys/class/bdi/").partition("/")[0]
 
 
 def _threads() -> int:
@@ -362,7 +357,7 @@ def _report(
     chosen = best(curve)
     assert chosen is not None
     slice_bytes = typical_slice_bytes(asked.experts) or 0
-    by_rule = computed(slice_bytes, rotational=None, nvme=asked.nvme)
+    by_rule = computed(slice_bytes, asked.devices.rotational, nvme=asked.devices.nvme)
     return ReadAheadReport(
         model=asked.model.identity.paths[0],
         model_bytes=asked.model.identity.size_bytes,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from moetuned.cli.tune_options import Options
-from moetuned.decide.rival_match import SWAPS, describe_rival, disagrees, rivals_of
+from moetuned.decide.rival_match import SWAPS, describe_rival, rivals_of, who_else_sets
 from moetuned.host.fs import RealFS
 from moetuned.host.rivals import look_for_rivals
 from moetuned.schema.rival import FoundRivals
@@ -19,9 +19,7 @@ class Rivals:
 
     def of(self, place: Place, value: str | None = None) -> tuple[str, ...]:
         """A clause for each who sets the setting; with `value` only those who may leave something else there."""
-        paths = [path for path in (place.path, place.twin_path) if path is not None]
-        found = rivals_of(self._found, paths)
-        return tuple(describe_rival(rival) for rival in found if value is None or disagrees(rival, value))
+        return who_else_sets(self._found, place, value)
 
     def of_swap(self) -> tuple[str, ...]:
         """A clause for each who makes swap."""

@@ -11,11 +11,11 @@ import sys
 import click
 
 from moetuned.cli.tune_options import Options
-from moetuned.decide.swap_home import swap_warnings
-from moetuned.decide.swap_plan import wished_swap
+from moetuned.host.fs import RealFS
 from moetuned.host.swap_devices import Progress
-from moetuned.host.swap_facts import read_backings, read_swaps, read_zswap
+from moetuned.host.swap_home import present_swap_warnings
 from moetuned.host.swap_host import RealSwapHost
+from moetuned.parse.config_values import wished_swap
 from moetuned.schema.config import Config
 from moetuned.schema.snapshot import TunableView
 from moetuned.schema.swap import SwapStep
@@ -32,13 +32,12 @@ def planned_swap(options: Options, config: Config) -> tuple[SwapStep, ...]:
     """What apply would do about swap; changes nothing."""
     if options.root != "/":
         return ()
-    wish = wished_swap(config.tuning.profile.value, config.tuning.swap)
-    return swap.plan(RealSwapHost(_directory(options)), _directory(options), wish)
+    return swap.plan(RealSwapHost(_directory(options)), _directory(options), wished_swap(config.tuning))
 
 
 def apply_swap(options: Options, config: Config) -> tuple[TunableView, ...]:
     """Make swap as the config wishes. The caller holds the journal."""
-    wish = wished_swap(config.tuning.profile.value, config.tuning.swap)
+    wish = wished_swap(config.tuning)
     if options.root != "/" or (wish is None and not is_recorded(options)):
         return ()
     return swap.apply_slowly(RealSwapHost(_directory(options)), _directory(options), wish, _progress())
@@ -60,13 +59,7 @@ def rollback_swap(options: Options, patience_seconds: float | None) -> tuple[Tun
 
 def warnings(options: Options) -> tuple[str, ...]:
     """What is wrong with the swap that is on, whoever made it."""
-    if options.root != "/":
-        return ()
-    try:
-        active = read_swaps() or ()
-    except OSError:
-        return ()
-    return swap_warnings(active, read_backings(active), read_zswap())
+    return present_swap_warnings(RealFS()) if options.root == "/" else ()
 
 
 def _directory(options: Options) -> str:

@@ -31,7 +31,6 @@ from moetuned.host.clock import Clock
 from moetuned.host.config_files import DEFAULT_PATH, LoadedConfig
 from moetuned.host.fs import HostFS, RealFS
 from moetuned.host.service_notify import ServiceNotifier
-from moetuned.host.swap_host import RealSwapHost
 from moetuned.parse.config_problem import ConfigError
 from moetuned.schema.event import EventName
 from moetuned.schema.snapshot import SelfView, Snapshot, TuneAnswer
@@ -103,8 +102,7 @@ class App:
             api = msgspec.structs.replace(api, socket=paths.socket)
         self._api = ApiServer(api, lambda: self._snapshot, self._events.since, self._request, clock.monotonic)
         self._workers = Workers(clock)
-        state = os.path.dirname(paths.journal)
-        self._swap = SwapKeeper(self._fs, RealSwapHost(state, self._fs), state, self._workers)
+        self._swap = SwapKeeper(self._fs, os.path.dirname(paths.journal), self._workers)
         self._cgroups: dict[str, str] = {}
         self._swap_goes_since: float | None = None
         self._announcer = Announcer(self._events, self._workers, clock)

@@ -1,26 +1,28 @@
 """The daemon's hold on swap: made at start, looked at now and then, taken away at stop. What can take minutes is done in a lane.
 
-Whoever holds the state directory's lock (`TuningKeeper`) must hold it until this is `idle`.
+Whoever holds the state directory's lock (`TuningKeeper`) must hold it until this is `idle`. What does the work is imported once
+there is swap to care for: most machines have none of ours, and it takes 0.8 MiB.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from moetuned.daemon.workers import Lane, Workers
-from moetuned.decide.swap_home import swap_warnings
-from moetuned.decide.swap_plan import wished_swap
 from moetuned.host.fs import HostFS
-from moetuned.host.swap_facts import read_backings, read_swaps, read_zswap
-from moetuned.host.swap_host import SwapHost
+from moetuned.parse.config_values import wished_swap
 from moetuned.schema.config import Config
 from moetuned.schema.snapshot import TunableView
 from moetuned.schema.swap import Swap, SwapStep
-from moetuned.state import swap, tuning
+from moetuned.state import swap_record, tuning
 from moetuned.state.tuning_views import line_of
+
+if TYPE_CHECKING:
+    from moetuned.host.swap_host import SwapHost
 
 log = logging.getLogger(__name__)
 
@@ -33,8 +35,8 @@ LOCKED_OUT = "not done: the undo journal is not to be had"
 class SwapKeeper:
     """Belongs to the loop's thread; the work itself never touches it."""
 
-    def __init__(self, fs: HostFS, host: SwapHost, directory: str, workers: Workers) -> None:
-        """`directory` is the state directory, in which the record of what was made lies."""
+    def __init__(self, fs: HostFS, directory: str, workers: Workers, host: SwapHost | None = None) -> None:
+        """`directory` is the state directory, in which the record of what was made lies. `host` None: the real one."""
         self._fs = fs
         self._host = host
         self._directory = directory
@@ -54,7 +56,7 @@ class SwapKeeper:
 
     def is_concerned(self, config: Config) -> bool:
         """Whether there is anything to do: swap is wished for, or some was made and is recorded."""
-        return _wish(config) is not None or swap.exists(self._directory)
+        return wished_swap(config.tuning) is not None or self._is_recorded()
 
     def apply(self, config: Config, *, may_write: bool, changed: Callable[[], None]) -> None:
         """Make the machine's swap as `config` says, in a lane. `changed` is called in the loop when swap has come or gone.
@@ -65,9 +67,11 @@ class SwapKeeper:
         if not self.is_concerned(config):
             self._wish, self._steps, self.views, self.notes = None, (), (), ()
             return
-        self._wish = _wish(config)
+        from moetuned.state import swap
+
+        self._wish = wished_swap(config.tuning)
         self._look_for_warnings()
-        self._steps = swap.plan(self._host, self._directory, self._wish)
+        self._steps = swap.plan(self._machine(), self._directory, self._wish)
         self.views = swap.planned_views(self._steps)
         if not may_write:
             self.views = tuple(
@@ -81,7 +85,9 @@ class SwapKeeper:
         """Look how swap stands; gives what somebody changed since the last look."""
         if self._busy or self._resting or not (self._steps or self.views):
             return ()
-        views = swap.verify(self._host, self._directory, self._steps, self.views)
+        from moetuned.state import swap
+
+        views = swap.verify(self._machine(), self._directory, self._steps, self.views)
         drifted = tuning.newly_drifted(self.views, views)
         self.views = views
         return drifted
@@ -89,7 +95,7 @@ class SwapKeeper:
     def take_away(self) -> None:
         """Give back what was made, in a lane, and make none until the next `apply`. Watch `idle`."""
         self._resting, self._steps = True, ()
-        if self._busy or swap.exists(self._directory):
+        if self._busy or self._is_recorded():
             self.views = tuple(
                 msgspec.structs.replace(view, state="planned", detail="it is being taken away") for view in self.views
             )
@@ -99,9 +105,11 @@ class SwapKeeper:
 
     def take_away_now(self) -> None:
         """The same here and now, for when the loop has ended; not while something is being made."""
-        if self._busy or not swap.exists(self._directory):
+        if self._busy or not self._is_recorded():
             return
-        for view in swap.rollback_slowly(self._host, self._directory, patience_seconds=PATIENCE_SECONDS):
+        from moetuned.state import swap
+
+        for view in swap.rollback_slowly(self._machine(), self._directory, patience_seconds=PATIENCE_SECONDS):
             log.info("%s", line_of(view))
 
     def _submit(self, work: Callable[[], None]) -> None:
@@ -112,13 +120,17 @@ class SwapKeeper:
             work()
 
     def _make(self, changed: Callable[[], None]) -> None:
-        host, directory, wish = self._host, self._directory, self._wish
+        from moetuned.state import swap
+
+        host, directory, wish = self._machine(), self._directory, self._wish
         self._run(
             "making swap", lambda: swap.apply_slowly(host, directory, wish, patience_seconds=PATIENCE_SECONDS), changed
         )
 
     def _give_back(self) -> None:
-        host, directory = self._host, self._directory
+        from moetuned.state import swap
+
+        host, directory = self._machine(), self._directory
         self._run(
             "taking swap away", lambda: swap.rollback_slowly(host, directory, patience_seconds=PATIENCE_SECONDS), None
         )
@@ -145,12 +157,16 @@ class SwapKeeper:
 
     def _look_for_warnings(self) -> None:
         """Also of swap that is not ours: on a disk that turns it is worse than none."""
-        try:
-            active = read_swaps(self._fs) or ()
-        except OSError:
-            active = ()
-        self.notes = swap_warnings(active, read_backings(active, self._fs), read_zswap(self._fs))
+        from moetuned.host.swap_home import present_swap_warnings
 
+        self.notes = present_swap_warnings(self._fs)
 
-def _wish(config: Config) -> Swap | None:
-    return wished_swap(config.tuning.profile.value, config.tuning.swap)
+    def _is_recorded(self) -> bool:
+        return swap_record.exists(self._directory)
+
+    def _machine(self) -> SwapHost:
+        if self._host is None:
+            from moetuned.host.swap_host import RealSwapHost
+
+            self._host = RealSwapHost(self._directory, self._fs)
+        return self._host

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 import msgspec
 
 from moetuned.schema.rival import Rival
-from moetuned.schema.tunable import Bound
+from moetuned.schema.tunable import Bound, Place
 
 _OF_DEVICE = re.compile(r"/sys/(block)/([^/]+)/(?:queue|bdi)/(read_ahead_kb|scheduler|nr_requests)")
 _OF_BDI = re.compile(r"/sys/class/(bdi)/([^/]+)/(read_ahead_kb)")
@@ -42,6 +42,13 @@ def disagrees(rival: Rival, value: str) -> bool:
     except ValueError:
         return True
     return theirs > ours if rival.bound is Bound.AT_LEAST else theirs < ours
+
+
+def who_else_sets(rivals: Iterable[Rival], place: Place, value: str | None = None) -> tuple[str, ...]:
+    """A clause for each rival that sets the setting; with `value` only those that may leave something else there."""
+    paths = [path for path in (place.path, place.twin_path) if path is not None]
+    found = rivals_of(rivals, paths)
+    return tuple(describe_rival(rival) for rival in found if value is None or disagrees(rival, value))
 
 
 def describe_rival(rival: Rival) -> str:

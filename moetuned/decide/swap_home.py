@@ -4,53 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from moetuned.schema.swap import ActiveSwap, SwapBacking, SwapHome, SwapKind, SwapPlace, SwapStep, SwapStepKind
+from moetuned.schema.swap import ActiveSwap, SwapBacking, SwapHome, SwapPlace
 from moetuned.schema.units import format_bytes
 
 
 def where_swap_lives(
     active: Sequence[ActiveSwap] | None,
     backings: Iterable[SwapBacking],
-    planned: Iterable[SwapStep] = (),
-    zswap: bool | None = None,
 ) -> SwapHome:
-    """Where swap lives, once what is `planned` to be made is made. A swap of size 0 holds nothing and does not count.
+    """Where swap lives. A swap of size 0 holds nothing and does not count.
 
     Rotational as soon as one of the disks is: one page from it takes as long as a thousand others. Mixed: zram and an SSD.
     `active` None: the kernel has no swap.
     """
     if active is None:
-        return SwapHome(SwapPlace.NONE, "this kernel has no swap", zswap)
+        return SwapHome(SwapPlace.NONE, "this kernel has no swap")
     by_name = {backing.name: backing for backing in backings}
     found = [
         by_name.get(swap.name, SwapBacking(swap.name, unknown="its disk was not looked at"))
         for swap in active
         if swap.size_bytes
     ]
-    # A plan makes a file only where the disk is known not to turn.
-    found += [
-        SwapBacking(f"{step.name} (planned)", zram=step.target is SwapKind.ZRAM, rotational=False)
-        for step in planned
-        if step.kind is SwapStepKind.MAKE
-    ]
     if not found:
-        return SwapHome(SwapPlace.NONE, "no swap is on", zswap)
+        return SwapHome(SwapPlace.NONE, "no swap is on")
     unknown = next((each for each in found if not each.zram and each.rotational is None), None)
     turning = [each.name for each in found if not each.zram and each.rotational]
     if turning:
-        return SwapHome(SwapPlace.ROTATIONAL, f"swap is on a rotational disk: {', '.join(turning)}", zswap)
+        return SwapHome(SwapPlace.ROTATIONAL, f"swap is on a rotational disk: {', '.join(turning)}")
     if unknown is not None:
         return SwapHome(
-            SwapPlace.UNKNOWN, f"{unknown.name}: {unknown.unknown or 'its disk does not say whether it turns'}", zswap
+            SwapPlace.UNKNOWN, f"{unknown.name}: {unknown.unknown or 'its disk does not say whether it turns'}"
         )
     in_memory = [each.name for each in found if each.zram]
     on_disk = [each.name for each in found if not each.zram]
     if not on_disk:
-        return SwapHome(SwapPlace.ZRAM, f"all swap is compressed in RAM: {', '.join(in_memory)}", zswap)
+        return SwapHome(SwapPlace.ZRAM, f"all swap is compressed in RAM: {', '.join(in_memory)}")
     if not in_memory:
-        return SwapHome(SwapPlace.SSD, f"all swap is on SSD: {', '.join(on_disk)}", zswap)
+        return SwapHome(SwapPlace.SSD, f"all swap is on SSD: {', '.join(on_disk)}")
     both = f"swap is compressed in RAM ({', '.join(in_memory)}) and on SSD ({', '.join(on_disk)})"
-    return SwapHome(SwapPlace.MIXED, both, zswap)
+    return SwapHome(SwapPlace.MIXED, both)
 
 
 def swap_warnings(

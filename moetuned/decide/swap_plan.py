@@ -17,7 +17,6 @@ from moetuned.schema.swap import (
 )
 from moetuned.schema.units import format_bytes, parse_bytes
 
-ZRAM_PROFILE = "moe-offload-zram"
 ZRAM_NAME = "swap zram"
 ZRAM_PRIORITY = 100
 """Above every disk, as zram-generator and others set it."""
@@ -44,18 +43,6 @@ _WHY_ZRAM = "cold pages are kept in RAM at about a third of their size"
 def swap_file_name(path: str) -> str:
     """The name of a swap file in views."""
     return f"swap file {path}"
-
-
-def wished_swap(profile: str, wish: Swap | None) -> Swap | None:
-    """What is wished for under `profile`: the config's own word, else zram in moe-offload-zram, else nothing.
-
-    The profile observe changes nothing, whatever the config wishes.
-    """
-    if profile == "observe":
-        return None
-    if wish is None and profile == ZRAM_PROFILE:
-        return Swap(zram="auto")
-    return wish
 
 
 def plan_swap(wish: Swap | None, facts: SwapFacts, ours: OurSwap = _NOTHING) -> tuple[SwapStep, ...]:

@@ -7,7 +7,7 @@ of the file system, which is the topmost whole device's or, on btrfs, one of its
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -42,11 +42,37 @@ class FileDevices(msgspec.Struct, frozen=True):
     filesystem: str | None = None
     unknown: str | None = None
 
+    @property
+    def nvme(self) -> bool:
+        """Whether all disks are NVMe ones."""
+        return bool(self.names) and all(name.startswith("nvme") for name in self.names)
+
+    @property
+    def read_ahead_device(self) -> str | None:
+        """Whose `read_ahead_path` is: `vda` of /sys/block/vda/bdi/read_ahead_kb, `btrfs-1` of /sys/class/bdi/btrfs-1/read_ahead_kb."""
+        if self.read_ahead_path is None:
+            return None
+        return self.read_ahead_path.removeprefix("/sys/block/").removeprefix("/sys/class/bdi/").partition("/")[0]
+
 
 def device_number(path: str) -> tuple[int, int]:
     """Major and minor number of the file system a file is on. Raises OSError."""
     number = os.stat(path).st_dev
     return os.major(number), os.minor(number)
+
+
+def disks_under(
+    fs: HostFS, paths: Iterable[str], device_of: Callable[[str], tuple[int, int]] = device_number
+) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Names of the disks under the files, each once, and the files under which none is known, with the reason."""
+    disks: dict[str, None] = {}
+    unknown: dict[str, str] = {}
+    for path in paths:
+        devices = under_file(path, fs, device_of)
+        disks |= dict.fromkeys(devices.names)
+        if not devices.names:
+            unknown[path] = devices.unknown or "the disk under it is not known"
+    return tuple(disks), unknown
 
 
 def under_file(

@@ -21,7 +21,7 @@ def make_private_directory(directory: str) -> None:
         parent = os.path.dirname(directory) or "/"
         os.makedirs(parent, 0o755, exist_ok=True)
         os.mkdir(directory, 0o700)
-        _sync_directory(parent)
+        sync_directory(parent)
     status = os.stat(directory)
     if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise NotPrivateError(
@@ -84,7 +84,7 @@ def write_durably(path: str, data: bytes, offset: int) -> None:
                 done += os.pwrite(descriptor, data[done:], offset + done)
             os.fsync(descriptor)
             if created:
-                _sync_directory(os.path.dirname(path))
+                sync_directory(os.path.dirname(path))
         except OSError:
             os.ftruncate(descriptor, offset)
             raise
@@ -101,10 +101,11 @@ def remove_durably(path: str, keep_as: str | None = None) -> None:
             os.replace(path, keep_as)
     except FileNotFoundError:
         return
-    _sync_directory(os.path.dirname(path))
+    sync_directory(os.path.dirname(path))
 
 
-def _sync_directory(directory: str) -> None:
+def sync_directory(directory: str) -> None:
+    """Flush the names in a directory to the disk: a file that was made, renamed or removed in it. Raises OSError."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 
 from moetuned.host.cgroup import CGROUP_ROOT, memory_cgroup
-from moetuned.host.fs import HostFS, RealFS
+from moetuned.host.fs import HostFS, RealFS, read_or_none
 from moetuned.parse.cgroup_memory import cgroup_file_names, parse_cgroup_memory
 from moetuned.parse.cpu_info import parse_cpu_features, parse_cpu_list, parse_load
 from moetuned.parse.meminfo import parse_meminfo
@@ -26,7 +26,7 @@ class MachineError(Exception):
 
 def read_machine(pid: int, cpus: frozenset[int], fs: HostFS = _REAL) -> MachineFacts:
     """The machine as process `pid`, which may run on `cpus`, sees it. Raises MachineError when its RAM is not known."""
-    meminfo = parse_meminfo(_text(fs, "/proc/meminfo"))
+    meminfo = parse_meminfo(read_or_none(fs, "/proc/meminfo"))
     if meminfo is None or meminfo.total_bytes is None:
         raise MachineError("/proc/meminfo does not say how much memory there is; say it with --ram")
     limit = Amount(meminfo.total_bytes, meminfo.total_bytes, "RAM (MemTotal)")
@@ -48,21 +48,14 @@ def read_machine(pid: int, cpus: frozenset[int], fs: HostFS = _REAL) -> MachineF
         swap=Amount(swap, swap, "SwapTotal"),
         physical_cores=cores,
         cores_source=cores_source,
-        cpu_features=parse_cpu_features(_text(fs, "/proc/cpuinfo")),
-        load=parse_load(_text(fs, "/proc/loadavg")),
+        cpu_features=parse_cpu_features(read_or_none(fs, "/proc/cpuinfo")),
+        load=parse_load(read_or_none(fs, "/proc/loadavg")),
     )
 
 
 def own_cpus() -> frozenset[int]:
     """CPUs that this process may run on."""
     return frozenset(os.sched_getaffinity(0))
-
-
-def _text(fs: HostFS, path: str) -> str | None:
-    try:
-        return fs.read_text(path)
-    except OSError:
-        return None
 
 
 def _taken(meminfo: MemInfo) -> Amount:
@@ -85,7 +78,7 @@ def _cgroup_limit(pid: int, fs: HostFS) -> tuple[str, int, CgroupMemory] | None:
     best: tuple[str, int, CgroupMemory] | None = None
     while directory.startswith(CGROUP_ROOT):
         files: Mapping[str, str | None] = {
-            name: _text(fs, f"{directory}/{name}") for name in cgroup_file_names(place.version)
+            name: read_or_none(fs, f"{directory}/{name}") for name in cgroup_file_names(place.version)
         }
         memory = parse_cgroup_memory(place.version, files)
         if memory is not None:
@@ -108,7 +101,7 @@ def _taken_inside(memory: CgroupMemory) -> int:
 
 def _cores(cpus: frozenset[int], fs: HostFS) -> tuple[int | None, str]:
     """Physical cores among `cpus`, the fast kind where there are two, and no more than a container's CPU quota."""
-    fast = parse_cpu_list(_text(fs, "/sys/devices/cpu_core/cpus"))
+    fast = parse_cpu_list(read_or_none(fs, "/sys/devices/cpu_core/cpus"))
     usable = cpus & fast if fast and cpus & fast else cpus
     siblings = {_siblings(fs, cpu) & usable for cpu in usable}
     if not siblings:
@@ -122,7 +115,7 @@ def _cores(cpus: frozenset[int], fs: HostFS) -> tuple[int | None, str]:
 
 def _siblings(fs: HostFS, cpu: int) -> frozenset[int]:
     for name in ("core_cpus_list", "thread_siblings_list"):
-        found = parse_cpu_list(_text(fs, f"{_CPUS}/cpu{cpu}/topology/{name}"))
+        found = parse_cpu_list(read_or_none(fs, f"{_CPUS}/cpu{cpu}/topology/{name}"))
         if found is not None:
             return found
     return frozenset((cpu,))
@@ -130,10 +123,13 @@ def _siblings(fs: HostFS, cpu: int) -> frozenset[int]:
 
 def _cpu_quota(fs: HostFS) -> float | None:
     """CPUs' worth of time that the own container may use, from the files at the root that it sees."""
-    words = (_text(fs, f"{CGROUP_ROOT}/cpu.max") or "").split()
+    words = (read_or_none(fs, f"{CGROUP_ROOT}/cpu.max") or "").split()
     if not words:
         for directory in _V1_CPU_DIRECTORIES:
-            pair = (_text(fs, f"{directory}/cpu.cfs_quota_us"), _text(fs, f"{directory}/cpu.cfs_period_us"))
+            pair = (
+                read_or_none(fs, f"{directory}/cpu.cfs_quota_us"),
+                read_or_none(fs, f"{directory}/cpu.cfs_period_us"),
+            )
             if pair[0] is not None and pair[1] is not None:
                 words = [pair[0].strip(), pair[1].strip()]
                 break

@@ -1,16 +1,13 @@
 """Measures what a read-ahead gives on this device with this model: expert slices faulted in through a mapping, as a backend does.
 
-The kernel takes the read-ahead when a file is opened (mm/readahead.c, file_ra_state_init) and doubles it at POSIX_FADV_SEQUENTIAL
-(mm/fadvise.c), which llama.cpp asks for; so whoever opens the parts here decides the value, and the measuring needs no setting changed.
-A slice is cut into pieces of a few rows that the threads take in turns, as llama.cpp shares out a matrix, and the kernel populates each
-piece through its fault path (MADV_POPULATE_READ, Linux 5.14). Around each slice that was read the page cache is dropped again:
-of this file only, and nothing that another process has mapped.
+The kernel takes the read-ahead when a file is opened, so whoever opens the parts (`slice_faults.open_part`) decides the value, and the
+measuring needs no setting changed. A slice is cut into pieces of a few rows that the threads take in turns, as llama.cpp shares out a
+matrix. Around each slice that was read the page cache is dropped again: of this file only, and nothing that another process has mapped.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import os
 import random
@@ -24,6 +21,7 @@ from moetuned.gguf.experts import ExpertMap
 from moetuned.host.fs import HostFS, RealFS
 from moetuned.host.page_cache import PAGE_BYTES, cachestat
 from moetuned.host.processes import MAPS_LIMIT_BYTES
+from moetuned.host.slice_faults import MappedSlice, drop, map_slice, populate, surroundings, unmap
 from moetuned.parse.kernel_numbers import line_number
 from moetuned.schema.model import ByteRange
 
@@ -33,17 +31,6 @@ MOST_PARTS = 8
 _BATCH_SLICES = 16
 _BATCH_BYTES = 128 << 20
 _MOST_SLICES = 20_000
-_MADV_POPULATE_READ = 22
-_PROT_READ, _MAP_SHARED = 1, 1
-_MAP_FAILED = ctypes.c_void_p(-1).value
-
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.mmap.restype = ctypes.c_void_p
-_libc.mmap.argtypes = (
-    ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64,
-)  # fmt: skip
-_libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
-_libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
 class ReadAheadMeasureError(Exception):
@@ -78,17 +65,6 @@ def choose_slices(experts: ExpertMap, seed: int) -> tuple[ByteRange, ...]:
         first += tensor.count
     chooser.shuffle(found)
     return tuple(found)
-
-
-def open_part(path: str) -> int:
-    """A descriptor for faults as llama.cpp's: with the read-ahead that is in force now, doubled. Raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    try:
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_SEQUENTIAL)
-    except OSError:
-        os.close(descriptor)
-        raise
-    return descriptor
 
 
 def mapped_by(paths: Sequence[str], fs: HostFS = _REAL) -> tuple[int, ...]:
@@ -143,7 +119,7 @@ def read_round(
 ) -> Round:
     """Fault in slices until about `seconds` passed, `budget_bytes` were read or there are no more; drop each again.
 
-    `descriptors` by part, as `open_part` gives them, `window_bytes` the window of one fault there. Raises ReadAheadMeasureError.
+    `descriptors` by part, as `slice_faults.open_part` gives them, `window_bytes` the window of one fault there. Raises ReadAheadMeasureError.
     """
     count = useful = read = 0
     counted = True
@@ -152,11 +128,11 @@ def read_round(
     try:
         for batch in _batches(slices, window_bytes):
             used += batch
-            _drop(descriptors, batch, window_bytes)
+            drop(descriptors, batch, window_bytes)
             before = _own_read_bytes()
             took += _fault_all(descriptors, batch, threads)
             after = _own_read_bytes()
-            _drop(descriptors, batch, window_bytes)
+            drop(descriptors, batch, window_bytes)
             count += len(batch)
             useful += sum(each.length for each in batch)
             if before is None or after is None:
@@ -168,7 +144,7 @@ def read_round(
     except OSError as error:
         raise ReadAheadMeasureError(f"reading the model failed: {error.strerror or error}") from error
     finally:
-        _drop(descriptors, used, window_bytes)  # what was still on its way when it was dropped the first time
+        drop(descriptors, used, window_bytes)  # what was still on its way when it was dropped the first time
     return Round(count, useful, read if counted else None, took)
 
 
@@ -178,7 +154,7 @@ def _batches(slices: Iterator[ByteRange], window_bytes: int) -> Iterator[list[By
     taken: list[tuple[int, int, int]] = []
     size = 0
     for each in slices:
-        start, end = _surroundings(each, window_bytes)
+        start, end = surroundings(each, window_bytes)
         near = any(part == each.part and start < other_end and other < end for part, other, other_end in taken)
         if batch and (near or len(batch) >= _BATCH_SLICES or size + end - start > _BATCH_BYTES):
             yield batch
@@ -190,32 +166,20 @@ def _batches(slices: Iterator[ByteRange], window_bytes: int) -> Iterator[list[By
         yield batch
 
 
-def _surroundings(each: ByteRange, window_bytes: int) -> tuple[int, int]:
-    """Whole pages from a window before a slice to two behind it: one around the last fault and one read ahead of it."""
-    start = max(0, each.offset - window_bytes) // PAGE_BYTES * PAGE_BYTES
-    return start, -(-(each.offset + each.length + 2 * window_bytes) // PAGE_BYTES) * PAGE_BYTES
-
-
-def _drop(descriptors: dict[int, int], batch: Sequence[ByteRange], window_bytes: int) -> None:
-    for each in batch:
-        start, end = _surroundings(each, window_bytes)
-        os.posix_fadvise(descriptors[each.part], start, end - start, os.POSIX_FADV_DONTNEED)
-
-
 def _fault_all(descriptors: dict[int, int], batch: Sequence[ByteRange], threads: int) -> float:
     """Seconds until all of the batch was faulted in, its slices one after the other by all threads together."""
-    mapped: list[tuple[int, int, int]] = []
+    mapped: list[MappedSlice] = []
     try:
-        mapped.extend(_map(descriptors[each.part], each) for each in batch)
+        mapped.extend(map_slice(descriptors[each.part], each) for each in batch)
         problems: list[OSError] = []
         halt = threading.Event()
 
         def work(number: int) -> None:
-            for address, head, length in mapped:
-                for at in range(head + number * PIECE_BYTES, head + length, threads * PIECE_BYTES):
+            for each in mapped:
+                for at in range(number * PIECE_BYTES, each.length, threads * PIECE_BYTES):
                     if halt.is_set():
                         return
-                    problem = _populate(address, at, min(PIECE_BYTES, head + length - at))
+                    problem = _populate(each, at, min(PIECE_BYTES, each.length - at))
                     if problem is not None:
                         problems.append(problem)
                         halt.set()
@@ -234,33 +198,18 @@ def _fault_all(descriptors: dict[int, int], batch: Sequence[ByteRange], threads:
                 other.join()
         took = time.monotonic() - began
     finally:
-        for address, head, length in mapped:
-            _libc.munmap(address, head + length)
+        for each in mapped:
+            unmap(each)
     if problems:
         raise problems[0]
     return took
 
 
-def _map(descriptor: int, each: ByteRange) -> tuple[int, int, int]:
-    """Address of the mapped pages of a slice, the bytes of them before it, and its length."""
-    first = each.offset // PAGE_BYTES * PAGE_BYTES
-    head = each.offset - first
-    address = _libc.mmap(None, head + each.length, _PROT_READ, _MAP_SHARED, descriptor, first)
-    if address == _MAP_FAILED:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
-    return address, head, each.length
-
-
-def _populate(address: int, at: int, length: int) -> OSError | None:
-    """Fault in the pages of a piece. A file that became shorter is an error here, not a signal."""
-    first = at // PAGE_BYTES * PAGE_BYTES
-    if _libc.madvise(address + first, at + length - first, _MADV_POPULATE_READ) == 0:
-        return None
-    number = ctypes.get_errno()
+def _populate(mapped: MappedSlice, at: int, length: int) -> OSError | None:
+    number = populate(mapped, at, length)
     if number == errno.EINVAL:
         return OSError(number, "this kernel cannot populate a mapping (Linux 5.14 or newer can)")
-    return OSError(number, os.strerror(number))
+    return OSError(number, os.strerror(number)) if number else None
 
 
 def _own_read_bytes() -> int | None:

@@ -17,6 +17,7 @@ import msgspec
 
 from moetuned.host.cgroup import JOIN_FAILED_CODE, check_directory, joining
 from moetuned.host.processes import ProcessHandle, ProcessIdentity, identify
+from moetuned.host.system_program import find_program
 from moetuned.schema.config import ResourceLimits
 from moetuned.schema.units import parse_bytes
 
@@ -24,9 +25,6 @@ log = logging.getLogger(__name__)
 
 _SERVICE_VARIABLES = ("NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC", "LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PID")
 """A child that had them could speak to the service manager in the daemon's name."""
-
-
-_SYSTEM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class StartError(Exception):
@@ -162,7 +160,7 @@ def _limited(limits: ResourceLimits, argv: list[str]) -> list[str]:
     ]
     if not options:
         return argv
-    program = shutil.which("prlimit", path=_SYSTEM_PATH)
+    program = find_program("prlimit")
     if program is None:
         raise StartError("supervise.limits needs the program prlimit (util-linux)")
     return [program, *options, *argv]

@@ -15,7 +15,7 @@ import stat
 import struct
 from collections.abc import Iterator
 
-from moetuned.host.durable_file import remove_durably
+from moetuned.host.durable_file import remove_durably, sync_directory
 from moetuned.host.swap_signature import SwapError, read_head
 from moetuned.parse.swap_header import swap_uuid
 from moetuned.schema.swap import FileLook
@@ -55,7 +55,7 @@ def create_file(path: str) -> FileLook:
         status = os.fstat(descriptor)
     finally:
         os.close(descriptor)
-    _sync_directory_of(path)
+    sync_directory(os.path.dirname(path))
     return _look(status, None)
 
 
@@ -94,7 +94,7 @@ def move_into_place(temporary: str, path: str) -> None:
     if result != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), path)
-    _sync_directory_of(path)
+    sync_directory(os.path.dirname(path))
 
 
 def remove_file(path: str) -> None:
@@ -177,11 +177,3 @@ def _fallocate(descriptor: int, mode: int, offset: int, length: int) -> int:
     function = getattr(_libc, "fallocate64", None) or _libc.fallocate
     function.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
     return int(function(descriptor, mode, offset, length))
-
-
-def _sync_directory_of(path: str) -> None:
-    descriptor = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -7,7 +7,7 @@ import uuid
 from typing import Protocol
 
 from moetuned.decide.swap_fit import why_not_off
-from moetuned.host import swap_devices, swap_facts, swap_files, swap_room, swap_signature
+from moetuned.host import swap_devices, swap_facts, swap_files, swap_room, swap_signature, zram_devices
 from moetuned.host.fs import HostFS, RealFS
 from moetuned.host.swap_devices import Progress
 from moetuned.host.swap_signature import SwapError
@@ -190,32 +190,32 @@ class RealSwapHost:
 
     def zram_loaded(self) -> bool:
         """See `SwapHost.zram_loaded`."""
-        return swap_devices.zram_loaded(self._fs)
+        return zram_devices.zram_loaded(self._fs)
 
     def load_zram(self) -> None:
         """See `SwapHost.load_zram`."""
-        swap_devices.load_zram()
+        zram_devices.load_zram()
 
     def unload_zram(self) -> None:
         """See `SwapHost.unload_zram`."""
-        swap_devices.unload_zram()
+        zram_devices.unload_zram()
 
     def zram_numbers(self) -> tuple[int, ...]:
         """See `SwapHost.zram_numbers`."""
-        return swap_devices.zram_numbers(self._fs)
+        return zram_devices.zram_numbers(self._fs)
 
     def add_zram(self) -> int:
         """See `SwapHost.add_zram`."""
-        return swap_devices.add_zram(self._fs)
+        return zram_devices.add_zram(self._fs)
 
     def look_at_zram(self, number: int) -> ZramLook | None:
         """See `SwapHost.look_at_zram`."""
-        return swap_devices.look_at_zram(number, self._fs)
+        return zram_devices.look_at_zram(number, self._fs)
 
     def set_up_zram(self, number: int, size_bytes: int) -> None:
         """See `SwapHost.set_up_zram`."""
-        swap_devices.set_up_zram(number, size_bytes, self._fs)
+        zram_devices.set_up_zram(number, size_bytes, self._fs)
 
     def remove_zram(self, number: int) -> None:
         """See `SwapHost.remove_zram`."""
-        swap_devices.remove_zram(number, self._fs)
+        zram_devices.remove_zram(number, self._fs)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+from moetuned.host.active_swaps import is_same_file, read_swaps
 from moetuned.host.cgroup import writable_hierarchy
-from moetuned.host.fs import HostFS, RealFS
-from moetuned.host.swap_facts import is_same_file, read_swaps
+from moetuned.host.fs import HostFS, RealFS, read_or_none
 from moetuned.parse.cgroup_memory import cgroup_file_names, parse_cgroup_memory
 from moetuned.parse.meminfo import parse_meminfo
 from moetuned.parse.swaps import zram_number
@@ -60,7 +60,9 @@ def tight_cgroups(fs: HostFS = _REAL) -> Iterator[str]:
             yield f"there are more than {_MOST_CGROUPS} memory cgroups, too many to look at"
             return
         names = cgroup_file_names(hierarchy.version)
-        memory = parse_cgroup_memory(hierarchy.version, {name: _text(fs, f"{directory}/{name}") for name in names})
+        memory = parse_cgroup_memory(
+            hierarchy.version, {name: read_or_none(fs, f"{directory}/{name}") for name in names}
+        )
         why = None if memory is None else why_tight(memory)
         if why is not None:
             yield f"the cgroup {directory} {why}"
@@ -88,10 +90,3 @@ def _may_be(swap: ActiveSwap, path: str) -> bool:
         return 0 <= os.stat(path).st_size - swap.size_bytes <= 65536
     except OSError:
         return True
-
-
-def _text(fs: HostFS, path: str) -> str | None:
-    try:
-        return fs.read_text(path)
-    except OSError:
-        return None

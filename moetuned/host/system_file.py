@@ -8,6 +8,8 @@ import os
 import stat
 from collections.abc import Mapping
 
+from moetuned.host.durable_file import sync_directory
+
 _LIMIT_BYTES = 256 << 10
 _MODE = 0o644
 
@@ -52,7 +54,8 @@ def replace_files(texts: Mapping[str, str | None]) -> None:
                 _remove(path)
                 _remove(_beside(path))
         for directory in {os.path.dirname(path) for path in texts}:
-            _flush_directory(directory)
+            with contextlib.suppress(FileNotFoundError):
+                sync_directory(directory)
     finally:
         for beside in prepared.values():
             with contextlib.suppress(OSError):
@@ -86,12 +89,3 @@ def _beside(path: str) -> str:
 def _remove(path: str) -> None:
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
-
-
-def _flush_directory(directory: str) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

@@ -9,10 +9,9 @@ from __future__ import annotations
 import msgspec
 
 from moetuned.host.fs import HostFS
-from moetuned.host.service_manager import is_unit
+from moetuned.host.service_manager import BOOTED, is_unit
 from moetuned.parse.mountinfo import mount_of, parse_mountinfo
 
-_BOOTED = "/run/systemd/system"
 NO_CGROUP = "the cgroup of {} is not known: it does not run, or no running daemon tells"
 
 
@@ -66,7 +65,7 @@ def unit_of(fs: HostFS, cgroup: UnifiedCgroup) -> tuple[str | None, str | None]:
 
     Below `user@1000.service` the units are those of a user's own systemd, which only the user can ask.
     """
-    if not cgroup.parts or not fs.exists(_BOOTED) or not is_unit(cgroup.parts[-1]):
+    if not cgroup.parts or not fs.exists(BOOTED) or not is_unit(cgroup.parts[-1]):
         return None, None
     above = cgroup.parts[:-1]
     if any(part.startswith("user@") for part in above):

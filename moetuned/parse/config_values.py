@@ -1,4 +1,4 @@
-"""Values of the config that are more than a word or a number: headroom limits, rates of restarts, addresses."""
+"""Values of the config that are more than a word or a number: headroom limits, rates, addresses, what is wished for beside a profile."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import re
 
 import msgspec
 
-from moetuned.schema.config import Tuning
+from moetuned.schema.config import Profile, Tuning
+from moetuned.schema.swap import Swap
 from moetuned.schema.units import parse_bytes
 
 _PERCENT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*%\s*")
@@ -93,3 +94,15 @@ def overlay_of(tuning: Tuning) -> tuple[tuple[str, int | str], ...]:
         *((f"tuning.sysctl.{key}", value) for key, value in tuning.sysctl.items()),
         *((f"tuning.{field}", value) for field, value in single if value is not None),
     )
+
+
+def wished_swap(tuning: Tuning) -> Swap | None:
+    """The swap that is wished for: the config's own word, else zram in moe-offload-zram, else nothing.
+
+    The profile observe changes nothing, whatever the config wishes.
+    """
+    if tuning.profile is Profile.OBSERVE:
+        return None
+    if tuning.swap is None and tuning.profile is Profile.MOE_OFFLOAD_ZRAM:
+        return Swap(zram="auto")
+    return tuning.swap

@@ -80,11 +80,10 @@ class SwapPlace(StrEnum):
 
 
 class SwapHome(msgspec.Struct, frozen=True):
-    """Where swap lives, and a sentence that says how it is known. `zswap`: a compressed cache in RAM stands before it."""
+    """Where swap lives, and a sentence that says how it is known."""
 
     place: SwapPlace
     reason: str
-    zswap: bool | None = None
 
 
 class SwapFileFacts(msgspec.Struct, frozen=True):
@@ -114,8 +113,6 @@ class SwapFacts(msgspec.Struct, frozen=True):
 
     memory_bytes: int | None = None
     active: tuple[ActiveSwap, ...] | None = ()
-    backings: tuple[SwapBacking, ...] = ()
-    zswap: bool | None = None
     refusal: str | None = None
     zram_refusal: str | None = None
     file: SwapFileFacts | None = None

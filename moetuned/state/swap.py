@@ -22,13 +22,12 @@ from moetuned.state.swap_file import (
     finish_file,
     keep_file,
     make_file,
-    said,
     take_file,
     verify_file,
-    view,
     whose_file,
 )
 from moetuned.state.swap_record import Stage, SwapRecordError, SwapStore, exists, open_store
+from moetuned.state.swap_views import said, view
 from moetuned.state.swap_zram import finish_zram, keep_zram, make_zram, take_zram, verify_zram, whose_zram
 
 __all__ = ["apply_slowly", "exists", "plan", "planned_views", "rollback_slowly", "verify"]

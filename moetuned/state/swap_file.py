@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 from enum import StrEnum
 
 import msgspec
 
-from moetuned.decide.swap_fit import why_not_off
 from moetuned.decide.swap_plan import swap_file_name
 from moetuned.host.swap_devices import Progress
 from moetuned.host.swap_host import SwapHost
 from moetuned.schema.snapshot import TunableView
 from moetuned.schema.swap import SwapStep
 from moetuned.schema.units import format_bytes
+from moetuned.state.swap_off import record_kept, swap_off_recorded
 from moetuned.state.swap_record import HeldFile, Stage, SwapRecordError, SwapStore
-
-_SAID = {
-    errno.ENOSPC: "no room left",
-    errno.EPERM: "the kernel refuses it (not root, or a container)",
-    errno.EBUSY: "it is in use",
-    errno.ETXTBSY: "it is in use as swap",
-    errno.EEXIST: "something was put at its path meanwhile; left alone",
-    errno.ENOMEM: "there is not enough memory for what it holds",
-    errno.EINTR: "it was interrupted",
-    errno.ETIMEDOUT: "it took too long and was stopped",
-}
+from moetuned.state.swap_views import said, view, with_priority
 
 
 class Whose(StrEnum):
@@ -38,11 +27,9 @@ class Whose(StrEnum):
     UNMOUNTED = "unmounted"
 
 
-def said(error: Exception) -> str:
-    """What went wrong, for the end of a sentence."""
-    if isinstance(error, OSError) and error.errno in _SAID:
-        return _SAID[error.errno]
-    return (isinstance(error, OSError) and error.strerror) or str(error)
+def somebody_changed(whose: Whose, stage: Stage) -> bool:
+    """Whether somebody else took ours away or put theirs there: neither is how moetuned leaves it when it is ended."""
+    return whose is not Whose.OURS and (stage is Stage.MADE or (whose is Whose.FOREIGN and stage is Stage.REMOVING))
 
 
 def whose_file(host: SwapHost, held: HeldFile, boot_id: str) -> Whose:
@@ -171,16 +158,23 @@ def take_file(
         if held.stage is Stage.MAKING:
             host.remove_file(held.temporary)
         if whose is Whose.OURS:
-            why = _swap_off(host, store, held, progress, patience_seconds)
+            why = swap_off_recorded(
+                host,
+                held,
+                held.path,
+                swap_file_name(held.path),
+                is_on=lambda: host.is_swapped_on(held.path),
+                hold=store.hold_file,
+                progress=progress,
+                patience_seconds=patience_seconds,
+            )
             if why is not None:
                 return _kept(store, held, why)
             host.remove_file(held.path)
     except OSError as error:
         return _kept(store, held, f"it could not be removed: {said(error)}; try `moetunectl tune rollback` again")
     store.forget_file()
-    if (whose is Whose.FOREIGN and held.stage is not Stage.MAKING) or (
-        whose is Whose.GONE and held.stage is Stage.MADE
-    ):
+    if somebody_changed(whose, held.stage):
         return _not_ours(held, whose)
     return file_view(held, "restored", None, "swapped off and removed", "none")
 
@@ -204,53 +198,13 @@ def verify_file(host: SwapHost, held: HeldFile, wanted: str | None, detail: str,
     return file_view(held, "planned", wanted, "it is there and not swapped on again yet", "off")
 
 
-def with_priority(step: SwapStep, priority: int | None) -> str:
-    """Why a swap is kept; another priority than the wished one stays, as changing it would mean swapping off."""
-    if step.priority == priority:
-        return step.why
-    had = "the kernel's choice" if priority is None else priority
-    return f"{step.why}; its priority stays {had} until it is made anew"
-
-
-def view(name: str, state: str, wanted: str | None, now: str | None, detail: str) -> TunableView:
-    """A view of a swap: what was there before moetuned is always none."""
-    return TunableView(name=name, state=state, wanted=wanted, now=now, original="none", detail=detail)
-
-
 def file_view(held: HeldFile, state: str, wanted: str | None, detail: str, now: str | None = "") -> TunableView:
     """A view of the file; `now` empty: its size."""
     return view(swap_file_name(held.path), state, wanted, format_bytes(held.size_bytes) if now == "" else now, detail)
 
 
-def _swap_off(
-    host: SwapHost, store: SwapStore, held: HeldFile, progress: Progress | None, patience_seconds: float | None
-) -> str | None:
-    """Why the file is still on; None when it is off. Raises OSError."""
-    on = host.is_swapped_on(held.path)
-    why = why_not_off(swap_file_name(held.path), host.room(held.path)) if on else None
-    if why is not None:
-        return why
-    if held.stage is Stage.MADE:
-        # So that what is found off or gone after a crash is not taken for somebody else's doing.
-        with contextlib.suppress(SwapRecordError):
-            store.hold_file(msgspec.structs.replace(held, stage=Stage.REMOVING))
-    if not on:
-        return None
-    try:
-        host.swap_off_slowly(held.path, progress, patience_seconds)
-    except OSError as error:
-        if error.errno == errno.EINVAL:
-            if not host.is_swapped_on(held.path):
-                return None
-            return "another process is swapping it off just now; roll back again when it is done"
-        return f"it could not be swapped off: {said(error)}; it is still on, try `moetunectl tune rollback` again"
-    return None
-
-
 def _kept(store: SwapStore, held: HeldFile, why: str) -> TunableView:
-    stage = Stage.MADE if held.stage is Stage.REMOVING else held.stage
-    with contextlib.suppress(SwapRecordError):  # the record says all that is needed without it
-        store.hold_file(msgspec.structs.replace(held, stage=stage, kept=why))
+    record_kept(held, why, store.hold_file)
     return file_view(held, "failed", "none", why)
 
 

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 
 import msgspec
 
-from moetuned.decide.swap_fit import why_not_off
 from moetuned.decide.swap_plan import ZRAM_NAME
-from moetuned.host.swap_devices import Progress, zram_path
+from moetuned.host.swap_devices import Progress
 from moetuned.host.swap_host import SwapHost
+from moetuned.host.zram_devices import zram_path
 from moetuned.parse.swaps import zram_number
 from moetuned.schema.snapshot import TunableView
 from moetuned.schema.swap import SwapStep
 from moetuned.schema.units import format_bytes
-from moetuned.state.swap_file import Whose, said, view, with_priority
+from moetuned.state.swap_file import Whose, somebody_changed
+from moetuned.state.swap_off import record_kept, swap_off_recorded
 from moetuned.state.swap_record import HeldZram, Stage, SwapRecordError, SwapStore
+from moetuned.state.swap_views import said, view, with_priority
 
 
 def whose_zram(host: SwapHost, held: HeldZram, boot_id: str) -> Whose:
@@ -153,7 +154,16 @@ def take_zram(
             whose = whose_zram(host, held, boot_id)
             if whose is Whose.OURS:
                 number = held.expected if held.number is None else held.number
-                why = _swap_off(host, store, held, number, progress, patience_seconds)
+                why = swap_off_recorded(
+                    host,
+                    held,
+                    zram_path(number),
+                    f"{ZRAM_NAME} ({zram_path(number)})",
+                    is_on=lambda: is_zram_on(host, number),
+                    hold=store.hold_zram,
+                    progress=progress,
+                    patience_seconds=patience_seconds,
+                )
                 if why is not None:
                     return _kept(store, held, why)
                 host.remove_zram(number)
@@ -162,8 +172,7 @@ def take_zram(
         store.forget_zram()
         how = "swapped off and removed" if held.boot_id == boot_id else "gone with the reboot"
         done = zram_view(held, "restored", None, how, "none")
-        ended = held.stage in (Stage.MADE, Stage.REMOVING) if whose is Whose.FOREIGN else held.stage is Stage.MADE
-        if whose is not Whose.OURS and ended and held.boot_id == boot_id:
+        if somebody_changed(whose, held.stage) and held.boot_id == boot_id:
             done = _not_ours(held, _FOREIGN[whose])
     return _unload(host, store, boot_id, done)
 
@@ -208,34 +217,6 @@ def _is_empty(host: SwapHost, held: HeldZram) -> bool:
     return look is not None and look.size_bytes == 0
 
 
-def _swap_off(
-    host: SwapHost,
-    store: SwapStore,
-    held: HeldZram,
-    number: int,
-    progress: Progress | None,
-    patience_seconds: float | None,
-) -> str | None:
-    """Why the device is still on; None when it is off."""
-    on = is_zram_on(host, number)
-    why = why_not_off(f"{ZRAM_NAME} ({zram_path(number)})", host.room(zram_path(number))) if on else None
-    if why is not None:
-        return why
-    if held.stage is Stage.MADE:
-        # So that what is found off or gone after a crash is not taken for somebody else's doing.
-        with contextlib.suppress(SwapRecordError):
-            store.hold_zram(msgspec.structs.replace(held, stage=Stage.REMOVING))
-    if not on:
-        return None
-    try:
-        host.swap_off_slowly(zram_path(number), progress, patience_seconds)
-    except OSError as error:
-        if error.errno == errno.EINVAL and not is_zram_on(host, number):
-            return None
-        return f"it could not be swapped off: {said(error)}; it is still on, try `moetunectl tune rollback` again"
-    return None
-
-
 def _unload(host: SwapHost, store: SwapStore, boot_id: str, done: TunableView | None) -> TunableView | None:
     """Remove the module if moetuned loaded it and nobody has made a device since."""
     loaded_in = store.record.module_boot_id
@@ -257,9 +238,7 @@ def _unload(host: SwapHost, store: SwapStore, boot_id: str, done: TunableView | 
 
 
 def _kept(store: SwapStore, held: HeldZram, why: str) -> TunableView:
-    stage = Stage.MADE if held.stage is Stage.REMOVING else held.stage
-    with contextlib.suppress(SwapRecordError):  # the record says all that is needed without it
-        store.hold_zram(msgspec.structs.replace(held, stage=stage, kept=why))
+    record_kept(held, why, store.hold_zram)
     return zram_view(held, "failed", "none", why)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from moetuned.host.service_manager import is_unit
 from moetuned.schema.tunable import Bound, Cell, Codec, Place
 
 # The only files that are ever written back. Their links are the kernel's own: nobody can make one in /sys.
@@ -29,8 +30,6 @@ _VALUE = {
     Codec.LIMIT: re.compile(r"max|[0-9]{1,20}"),
     Codec.WEIGHT: re.compile(r"[0-9]{1,20}"),
 }
-# systemd.unit(5): the characters of a unit's name.
-_UNIT = re.compile(r"[A-Za-z0-9:_.\\@][A-Za-z0-9:_.\\@-]{0,240}\.(service|scope|slice)")
 _UNIT_FILES = {"MemoryLow": "memory.low", "IOWeight": "io.weight"}
 
 
@@ -162,7 +161,7 @@ def _check_place(place: Place) -> None:
             raise ValueError(f"{path!r} is no kernel setting")
     if place.unit is None and place.unit_property is None:
         return
-    if place.unit is None or _UNIT.fullmatch(place.unit) is None:
+    if place.unit is None or not is_unit(place.unit):
         raise ValueError(f"{place.unit!r} is no unit")
     name = place.path.rpartition("/")[2]
     if place.unit_property is None or _UNIT_FILES.get(place.unit_property) != name or place.twin_path is not None:

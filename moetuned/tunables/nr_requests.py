@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from moetuned.host.block_devices import under_file
+from moetuned.host.block_devices import disks_under
 from moetuned.host.fs import HostFS
 from moetuned.schema.tunable import Codec, Place, Targets, TunableSpec
 
@@ -32,13 +32,15 @@ SPEC = TunableSpec(
 
 def instances(fs: HostFS, targets: Targets, device_of: Callable[[str], tuple[int, int]]) -> tuple[TunableSpec, ...]:
     """One setting for each disk under the models of `targets`, `nr_requests nvme0n1`; a model without known disks says why."""
-    found: dict[str, TunableSpec] = {}
-    for model in (target.path for target in targets.models):
-        devices = under_file(model, fs, device_of)
-        for disk in devices.names:
-            place = Place(f"/sys/block/{disk}/queue/nr_requests", Codec.INTEGER)
-            found[disk] = msgspec.structs.replace(SPEC, name=f"{SPEC.name} {disk}", place=place)
-        if not devices.names:
-            skip = devices.unknown or "the disk under it is not known"
-            found[model] = msgspec.structs.replace(SPEC, name=f"{SPEC.name} {model}", skip=skip)
-    return tuple(found.values())
+    disks, unknown = disks_under(fs, (target.path for target in targets.models), device_of)
+    return (
+        *(
+            msgspec.structs.replace(
+                SPEC,
+                name=f"{SPEC.name} {disk}",
+                place=Place(f"/sys/block/{disk}/queue/nr_requests", Codec.INTEGER),
+            )
+            for disk in disks
+        ),
+        *(msgspec.structs.replace(SPEC, name=f"{SPEC.name} {model}", skip=why) for model, why in unknown.items()),
+    )

@@ -59,7 +59,7 @@ def instances(fs: HostFS, targets: Targets, device_of: Callable[[str], tuple[int
             continue
         on_bdi.setdefault(path, (devices, []))[1].append(target)
     for path, (devices, there) in on_bdi.items():
-        choice, name = _choice(devices, there), f"{SPEC.name} {_device(path)}"
+        choice, name = _choice(devices, there), f"{SPEC.name} {devices.read_ahead_device}"
         found[name] = _spec(name, msgspec.structs.replace(SPEC.place, path=path), choice, None)
     return tuple(found.values())
 
@@ -87,10 +87,4 @@ def _choice(devices: FileDevices, models: Sequence[ModelTarget]) -> Choice:
     """What the models on one device ask for together."""
     slices = [target.slice_bytes for target in models if target.slice_bytes is not None]
     unknown = next((target.unknown for target in models if target.unknown is not None), None)
-    nvme = bool(devices.names) and all(name.startswith("nvme") for name in devices.names)
-    return computed(min(slices, default=None), devices.rotational, unknown, nvme=nvme)
-
-
-def _device(path: str) -> str:
-    """/sys/block/vda/bdi/read_ahead_kb is vda's, /sys/class/bdi/btrfs-1/read_ahead_kb is btrfs-1's."""
-    return path.removeprefix("/sys/block/").removeprefix("/sys/class/bdi/").partition("/")[0]
+    return computed(min(slices, default=None), devices.rotational, unknown, nvme=devices.nvme)

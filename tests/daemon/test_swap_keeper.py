@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -12,7 +14,7 @@ from fakes.fake_swap import FakeMachine, FakeSwapHost, Fuse, state_disk
 from moetuned.daemon.swap_keeper import LOCKED_OUT, NO_LANE, SwapKeeper
 from moetuned.schema.config import Config, Profile, Tuning
 from moetuned.schema.swap import Swap
-from moetuned.state import swap
+from moetuned.state import swap_record
 from moetuned.state.swap_record import FILE_NAME
 
 STATE = "/state"
@@ -32,7 +34,7 @@ class Keeping:
         self.keeper = self.another()
 
     def another(self, kernel: FakeKernel | None = None) -> SwapKeeper:
-        return SwapKeeper(kernel or self.kernel, self.host, STATE, self.workers)  # type: ignore[arg-type]
+        return SwapKeeper(kernel or self.kernel, STATE, self.workers, self.host)  # type: ignore[arg-type]
 
     def apply(self, config: Config, *, may_write: bool = True) -> None:
         self.keeper.apply(config, may_write=may_write, changed=self._changed)
@@ -51,7 +53,7 @@ class Keeping:
 @pytest.fixture
 def keeping(monkeypatch: pytest.MonkeyPatch) -> Iterator[Keeping]:
     made = Keeping()
-    monkeypatch.setattr(swap, "exists", lambda directory: f"{directory}/{FILE_NAME}" in made.machine.disk)
+    monkeypatch.setattr(swap_record, "exists", lambda directory: f"{directory}/{FILE_NAME}" in made.machine.disk)
     with state_disk(made.machine, Fuse()):
         yield made
 
@@ -144,3 +146,34 @@ def test_two_compressions_one_before_the_other_are_warned_of(keeping: Keeping) -
     keeping.kernel.files["/sys/module/zswap/parameters/enabled"] = Text("Y\n")
     keeping.apply(WISHED)
     assert "zswap is on in front of /dev/zram0" in keeping.keeper.notes[0]
+
+
+def test_what_was_taken_away_stays_shown_and_is_looked_at_again_once_it_is_asked_for(keeping: Keeping) -> None:
+    keeping.apply(WISHED)
+    keeping.finish()
+    keeping.keeper.take_away()
+    keeping.finish()
+    keeping.keeper.check()
+    assert keeping.states == {NAME: "restored"}
+    keeping.apply(WISHED)
+    keeping.finish()
+    next(iter(keeping.machine.files.values())).on = False
+    assert [view.state for view in keeping.keeper.check()] == ["drifted"]
+
+
+def test_what_is_wrong_with_the_swap_that_is_on_is_looked_at_again_when_it_has_changed(keeping: Keeping) -> None:
+    keeping.apply(WISHED)
+    assert keeping.keeper.notes == ()
+    keeping.kernel.files["/proc/swaps"] = Text("Filename\tType\tSize\tUsed\tPriority\n/dev/zram0 partition 4096 0 5\n")
+    keeping.kernel.files["/sys/module/zswap/parameters/enabled"] = Text("Y\n")
+    keeping.finish()
+    assert "compressed twice" in keeping.keeper.notes[0]
+
+
+def test_a_daemon_without_swap_of_its_own_does_not_load_what_makes_it() -> None:
+    program = (
+        "import sys; import moetuned.daemon.app; "
+        "print([name for name in sys.modules if name.startswith(('moetuned.host.swap_', 'moetuned.state.swap_file'))])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "[]\n"

@@ -6,7 +6,7 @@ import pytest
 from fakes.fake_kernel import FakeKernel, Text, add_disk, usual_kernel
 
 from moetuned.host.fs import RealFS
-from moetuned.host.swap_home import swap_home
+from moetuned.host.swap_home import present_swap_warnings, swap_home
 from moetuned.schema.swap import SwapPlace
 
 HEAD = "Filename\tType\tSize\tUsed\tPriority\n"
@@ -58,3 +58,12 @@ def test_this_machine_has_an_answer() -> None:
     assert found.reason
     if len(RealFS().read_text("/proc/swaps").splitlines()) == 1:
         assert found.place is SwapPlace.NONE
+
+
+def test_what_is_wrong_with_the_swap_that_is_on(kernel: FakeKernel) -> None:
+    kernel.files["/proc/swaps"] = Text(HEAD + "/dev/zram0 partition 1000 0 100\n")
+    assert present_swap_warnings(kernel) == ()
+    kernel.files["/sys/module/zswap/parameters/enabled"] = Text("Y\n")
+    assert "compressed twice" in present_swap_warnings(kernel)[0]
+    kernel.fail("read", "/proc/swaps", errno.EIO)
+    assert present_swap_warnings(kernel) == ()

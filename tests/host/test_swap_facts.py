@@ -7,19 +7,9 @@ import pytest
 
 from moetuned.host import swap_facts
 from moetuned.host.fs import RealFS
-from moetuned.host.swap_facts import (
-    is_same_file,
-    mount_point,
-    read_backings,
-    read_facts,
-    read_swaps,
-    read_zswap,
-    rights_refusal,
-)
-from moetuned.schema.swap import ActiveSwap
+from moetuned.host.swap_facts import mount_point, read_facts, rights_refusal
 
 FIRST = {"/proc/self/ns/pid": "pid:[4026531836]", "/proc/self/ns/user": "user:[4026531837]"}
-HEAD = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n"
 ALL_CAPABILITIES = "CapEff:\t000001ffffffffff\n"
 
 
@@ -29,11 +19,6 @@ def tree(root: Path, files: dict[str, str]) -> RealFS:
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text)
     return RealFS(str(root))
-
-
-def test_a_kernel_without_swap(tmp_path: Path) -> None:
-    assert read_swaps(RealFS(str(tmp_path))) is None
-    assert read_swaps(tree(tmp_path, {"/proc/swaps": HEAD})) == ()
 
 
 def test_on_a_plain_machine_nothing_is_refused(tmp_path: Path) -> None:
@@ -61,28 +46,6 @@ def test_root_without_the_capability(tmp_path: Path, monkeypatch: pytest.MonkeyP
     # Somebody who only looks is not refused a plan.
     monkeypatch.setattr(swap_facts.os, "geteuid", lambda: 1000)
     assert rights_refusal(fs, FIRST.__getitem__) is None
-
-
-@pytest.mark.parametrize(("text", "on"), [("Y\n", True), ("N\n", False), ("1\n", True), ("", None), (None, None)])
-def test_zswap(tmp_path: Path, text: str | None, on: bool | None) -> None:
-    fs = tree(tmp_path, {} if text is None else {"/sys/module/zswap/parameters/enabled": text})
-    assert read_zswap(fs) is on
-
-
-def test_what_is_under_swaps_that_cannot_be_found_is_unknown_with_a_reason(tmp_path: Path) -> None:
-    absent = ActiveSwap(str(tmp_path / "elsewhere"), "file", 4096, 0, -2)
-    zram, unknown = read_backings((ActiveSwap("/dev/zram5", "partition", 4096, 0, 1), absent))
-    assert zram.zram
-    assert (unknown.zram, unknown.rotational) == (False, None)
-    assert "elsewhere" in (unknown.unknown or "")
-
-
-def test_the_same_file_under_two_names(tmp_path: Path) -> None:
-    (tmp_path / "a").write_text("")
-    os.link(tmp_path / "a", tmp_path / "b")
-    assert is_same_file(ActiveSwap(str(tmp_path / "b"), "file", 1, 0, 0), str(tmp_path / "a"))
-    assert not is_same_file(ActiveSwap(str(tmp_path / "b"), "partition", 1, 0, 0), str(tmp_path / "a"))
-    assert not is_same_file(ActiveSwap(str(tmp_path / "c"), "file", 1, 0, 0), str(tmp_path / "a"))
 
 
 def test_the_mount_of_a_path_that_need_not_exist(tmp_path: Path) -> None:
@@ -121,3 +84,11 @@ def test_the_state_directory_need_not_be_there_yet_others_must(tmp_path: Path) -
 
 def test_without_a_wished_file_no_place_is_looked_at() -> None:
     assert read_facts(None, state_directory="/var/lib/moetuned", look_for_zram=False).file is None
+
+
+@pytest.mark.parametrize(("name", "in_use"), [("swapfile", True), ("swapfile\\040(deleted)", False), ("other", False)])
+def test_a_place_is_in_use_by_a_swap_of_that_name_that_was_not_deleted(tmp_path: Path, name: str, in_use: bool) -> None:
+    fs = tree(tmp_path, {"/proc/swaps": f"Filename Type Size Used Priority\n/gone/{name} file 1000 0 -2\n"})
+    place = read_facts("/gone/swapfile", state_directory=str(tmp_path), look_for_zram=False, fs=fs).file
+    assert place is not None
+    assert place.active is in_use

@@ -13,7 +13,7 @@ from moetuned.state.swap_file import (
     finish_file,
     keep_file,
     make_file,
-    said,
+    somebody_changed,
     take_file,
     verify_file,
     whose_file,
@@ -248,8 +248,37 @@ def test_finishing_says_nothing_of_what_is_well(made: Scene) -> None:
     assert finish_file(made.host, made.store, BOOT) is None
 
 
-def test_words_for_errors() -> None:
-    assert said(OSError(errno.ETXTBSY, "Text file busy")) == "it is in use as swap"
-    assert said(OSError(errno.EIO, "Input/output error")) == "Input/output error"
-    assert said(OSError("mkswap failed")) == "mkswap failed"
-    assert said(ValueError("x")) == "x"
+@pytest.mark.parametrize(
+    ("whose", "stages"),
+    [
+        (Whose.OURS, set()),
+        (Whose.GONE, {Stage.MADE}),
+        (Whose.FOREIGN, {Stage.MADE, Stage.REMOVING}),
+    ],
+)
+def test_what_somebody_else_did(whose: Whose, stages: set[Stage]) -> None:
+    assert {stage for stage in Stage if somebody_changed(whose, stage)} == stages
+
+
+def test_one_that_was_being_made_and_is_not_there_is_forgotten(scene: Scene) -> None:
+    uuid = scene.host.new_uuid()
+    scene.store.hold_file(HeldFile(PATH, uuid, 4 * GIB, Stage.MAKING, BOOT, mount_point="/data"))
+    scene.machine.put(scene.held.temporary, "moetuned")
+    assert finish_file(scene.host, scene.store, BOOT) is None
+    assert (scene.machine.files, scene.machine.disk) == ({}, {})
+
+
+def test_one_that_was_moved_into_place_but_not_recorded_so_is_whole(made: Scene) -> None:
+    made.store.hold_file(msgspec.structs.replace(made.held, stage=Stage.MAKING))
+    assert finish_file(made.host, made.store, BOOT) is None
+    assert made.held.stage is Stage.MADE
+    assert list(made.machine.files) == [("/data", PATH)]
+
+
+@pytest.mark.parametrize(("fails", "state"), [({}, None), ({"remove_file": errno.EROFS}, "failed")])
+def test_one_that_was_being_taken_away_is_taken_away(made: Scene, fails: dict[str, int], state: str | None) -> None:
+    made.store.hold_file(msgspec.structs.replace(made.held, stage=Stage.REMOVING))
+    made.host.fails = fails
+    view = finish_file(made.host, made.store, BOOT)
+    assert (None if view is None else view.state) == state
+    assert (made.machine.files == {}) is (state is None)

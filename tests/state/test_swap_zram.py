@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 from fakes.fake_swap import GIB, FakeMachine, FakeSwapHost, FakeZram, Fuse, state_disk
 
@@ -127,8 +128,6 @@ def test_a_full_disk_after_the_device_was_added_removes_it(scene: Scene, monkeyp
     ],
 )
 def test_whose_it_is(made: Scene, change: dict[str, object], stage: Stage, whose: Whose) -> None:
-    import msgspec
-
     for name, value in change.items():
         setattr(made.devices[0], name, value)
     held = msgspec.structs.replace(made.held, stage=stage)
@@ -208,3 +207,84 @@ def test_what_cannot_be_taken_away_is_tried_again(made: Scene, call: str, said: 
     assert view is not None
     assert view.state == "restored"
     assert not made.machine.zram
+
+
+def test_a_full_disk_removes_the_device_that_was_added_whatever_number_it_got(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add = scene.host.add_zram
+
+    def after_somebody_else() -> int:
+        scene.devices[scene.machine.add_zram("other")].size_bytes = GIB
+        scene.machine.disk_full = True
+        return add()
+
+    monkeypatch.setattr(scene.host, "add_zram", after_somebody_else)
+    assert make_zram(scene.host, scene.store, STEP, BOOT).state == "failed"
+    assert scene.machine.made_by("moetuned") == []
+    assert scene.machine.made_by("other") == ["zram0"]
+
+
+def test_a_device_beside_others_is_taken_away_by_its_own_number(scene: Scene) -> None:
+    scene.machine.zram = {0: FakeZram(1, "other", GIB), 2: FakeZram(2, "other", GIB)}
+    assert make_zram(scene.host, scene.store, STEP, BOOT).state == "applied"
+    scene.devices[3] = scene.devices.pop(1)
+    with_number = msgspec.structs.replace(scene.held, number=3)
+    scene.store.hold_zram(with_number)
+    assert with_number.expected == 1
+    view = take_zram(scene.host, scene.store, BOOT)
+    assert view is not None
+    assert view.state == "restored"
+    assert list(scene.devices) == [0, 2]
+
+
+def test_one_that_was_being_added_is_taken_away_by_the_number_the_kernel_would_give(scene: Scene) -> None:
+    scene.machine.zram = {0: FakeZram(1, "other", GIB), 1: FakeZram(2, "moetuned")}
+    scene.store.hold_zram(HeldZram(BOOT, "00000000-0000-4000-8000-000000000000", GIB, Stage.MAKING, (0,)))
+    view = take_zram(scene.host, scene.store, BOOT)
+    assert view is not None
+    assert view.state == "restored"
+    assert list(scene.devices) == [0]
+
+
+def test_one_that_was_never_swapped_on_is_swapped_on_now_and_known_to_be(made: Scene) -> None:
+    made.devices[0].on = False
+    made.store.hold_zram(msgspec.structs.replace(made.held, on=False))
+    assert keep_zram(made.host, made.store, STEP).state == "applied"
+    assert (made.devices[0].on, made.held.on) == (True, True)
+
+
+def test_what_a_reboot_took_is_said_to_be_gone(made: Scene) -> None:
+    made.machine.reboot()
+    view = take_zram(made.host, made.store, "boot-2")
+    assert view is not None
+    assert (view.state, view.detail.partition(";")[0]) == ("restored", "gone with the reboot")
+
+
+def test_a_module_that_somebody_loaded_in_this_boot_stays(made: Scene) -> None:
+    made.machine.reboot()
+    made.machine.zram = {}
+    take_zram(made.host, made.store, "boot-2")
+    assert made.machine.zram == {}
+    assert made.machine.disk == {}
+
+
+@pytest.mark.parametrize(("stage", "state"), [(Stage.MADE, "drifted"), (Stage.REMOVING, "restored")])
+def test_one_that_is_gone_while_it_was_taken_away_was_not_somebody_elses_doing(
+    made: Scene, stage: Stage, state: str
+) -> None:
+    made.store.hold_zram(msgspec.structs.replace(made.held, stage=stage))
+    made.devices.clear()
+    view = take_zram(made.host, made.store, BOOT)
+    assert view is not None
+    assert view.state == state
+
+
+def test_what_failed_and_could_not_be_taken_back_says_both(scene: Scene) -> None:
+    scene.host.fails = {"swap_on": errno.ENOMEM, "remove_zram": errno.EBUSY}
+    said = make_zram(scene.host, scene.store, STEP, BOOT).detail
+    assert "it could not be made: there is not enough memory" in said
+    assert "it could not be removed: it is in use" in said
+    scene.host.fails = {"swap_on": errno.ENOMEM}
+    take_zram(scene.host, scene.store, BOOT)
+    assert ";" not in make_zram(scene.host, scene.store, STEP, BOOT).detail

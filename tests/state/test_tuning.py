@@ -17,6 +17,7 @@ from moetuned.schema.config import Profile, Tuning
 from moetuned.schema.snapshot import TunableView
 from moetuned.schema.tunable import Bound, Cell, Codec, Place, PlannedStep, StepKind, TunableSpec, Wanted
 from moetuned.state import tuning
+from moetuned.state.tuning_views import TAKEN_AT_OPEN
 from moetuned.state.undo_journal import UndoJournal, open_journal, read_journal
 
 WANTED = {
@@ -373,12 +374,6 @@ def test_verify_says_what_the_plan_no_longer_wants(journal_path: str) -> None:
     assert views["transparent_hugepage"].state == "drifted"
 
 
-def test_a_twin_shows_its_name() -> None:
-    assert tuning.show_cell(Cell(VM + "dirty_bytes", "4096")) == "dirty_bytes=4096"
-    assert tuning.show_cell(Cell(VM + "dirty_ratio", "4")) == "4"
-    assert tuning.show_cell(None) is None
-
-
 def pressure(value: int | str) -> Tuning:
     return Tuning(profile=Profile.MOE_OFFLOAD, sysctl={"vm.vfs_cache_pressure": value})
 
@@ -531,3 +526,28 @@ def fill(file: Path) -> None:
     with open(file, "wb", buffering=0) as out, contextlib.suppress(OSError):
         while True:
             out.write(bytes(4096))
+
+
+def test_a_setting_that_cannot_be_read_any_more_is_a_failure_only_where_it_is_ours(journal_path: str) -> None:
+    kernel = usual_kernel()
+    steps = steps_for(kernel)
+    with open_journal(journal_path, BOOT_ID) as journal:
+        apply(kernel, journal)
+        kernel.fail("read", PRESSURE, errno.EIO)
+        assert states(tuning.verify(kernel, journal.held, steps))["vm.vfs_cache_pressure"] == "failed"
+        kernel.fail("read", PRESSURE, errno.EIO)
+        assert states(tuning.verify(kernel, {}, steps))["vm.vfs_cache_pressure"] == "skipped"
+
+
+def test_that_backends_must_be_restarted_is_said_until_the_value_changes(journal_path: str) -> None:
+    kernel = usual_kernel()
+    spec = TunableSpec("x", "tuning.x", Place(PRESSURE, Codec.INTEGER, taken_at_open=True), {})
+    steps = (PlannedStep(Wanted(spec, Cell(PRESSURE, "50"), "tuning.x"), StepKind.WRITE, None, "tuning.x"),)
+    with open_journal(journal_path, BOOT_ID) as journal:
+        views = tuning.apply(kernel, journal, steps)
+        assert TAKEN_AT_OPEN in views[0].detail
+        again = tuning.verify(kernel, journal.held, steps, views)
+        assert again == views
+        assert TAKEN_AT_OPEN not in tuning.verify(kernel, journal.held, steps)[0].detail
+        kernel.foreign_write(PRESSURE, "60")
+        assert TAKEN_AT_OPEN not in tuning.verify(kernel, journal.held, steps, again)[0].detail

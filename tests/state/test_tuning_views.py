@@ -62,3 +62,9 @@ def test_what_is_taken_at_open_says_so() -> None:
     taken = Place(PATH, Codec.INTEGER, taken_at_open=True)
     assert views.told(view, taken).detail == views.TAKEN_AT_OPEN
     assert views.told(views.view_of(WANTED, "applied", None, None, "why"), taken).detail.startswith("why; restart")
+
+
+def test_a_twin_shows_its_name() -> None:
+    assert views.show_cell(Cell("/proc/sys/vm/dirty_bytes", "4096")) == "dirty_bytes=4096"
+    assert views.show_cell(Cell("/proc/sys/vm/dirty_ratio", "4")) == "4"
+    assert views.show_cell(None) is None

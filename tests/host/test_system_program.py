@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from moetuned.host import system_program
+from moetuned.host.system_program import ProgramError, find_program, run_program
+
+
+def program(directory: Path, name: str, script: str) -> None:
+    path = directory / name
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(stat.S_IRWXU)
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(system_program, "_DIRECTORIES", (str(tmp_path), "/usr/bin", "/bin"))
+    return tmp_path
+
+
+def test_only_system_directories_are_looked_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program(tmp_path, "moetuned-test-program", "true")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert find_program("moetuned-test-program") is None
+    assert find_program("sh") in ("/usr/bin/sh", "/bin/sh")
+
+
+def test_a_program_that_is_missing_says_what_to_install(programs: Path) -> None:
+    with pytest.raises(ProgramError, match="there is no program absent; install util-linux"):
+        run_program("absent", (), "util-linux")
+
+
+def test_a_program_that_fails_is_quoted_in_one_short_line(programs: Path) -> None:
+    program(programs, "bad", "echo wrong >&2; echo very wrong >&2; yes x | head -c 10000 >&2; exit 3")
+    with pytest.raises(ProgramError, match="bad failed with code 3: wrong very wrong x x") as caught:
+        run_program("bad", (), "x")
+    assert len(str(caught.value)) < 400
+
+
+def test_a_program_that_hangs_is_ended(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program(programs, "hangs", "exec sleep 100")
+    with pytest.raises(ProgramError, match="did not end within 0 s"):
+        run_program("hangs", (), "x", 0.05)
+    monkeypatch.setattr(system_program, "_SECONDS", 0.05)
+    with pytest.raises(ProgramError, match="did not end within"):
+        run_program("hangs", (), "x")
+
+
+def test_it_cannot_speak_to_the_service_manager_and_gets_no_shell(
+    programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOTIFY_SOCKET", "/run/x")
+    monkeypatch.setenv("MODPROBE_OPTIONS", "--x")
+    program(programs, "tells", f'env > {programs}/environment; printf "%s\\n" "$@" > {programs}/arguments')
+    run_program("tells", ("a b", "$(touch /tmp/x); *"), "x")
+    names = {line.partition("=")[0] for line in (programs / "environment").read_text().splitlines()}
+    assert names <= {"PATH", "LC_ALL", "PWD", "OLDPWD", "SHLVL", "_"}, "nothing but what a shell sets itself"
+    assert (programs / "arguments").read_text() == "a b\n$(touch /tmp/x); *\n"
