@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 import click
 
 from moetuned.schema.event import Event
-from moetuned.schema.snapshot import BackendView, MachineView, Snapshot, TunableView, WarmView
+from moetuned.schema.snapshot import BackendView, MachineView, ProtectView, Snapshot, TunableView, WarmView
 from moetuned.schema.units import format_bytes, format_duration, format_rate, format_ratio
 from moetuned.schema.verdict import MemoryState, Paging, Phase, Verdict
 
@@ -140,6 +140,10 @@ def _backend(page: _Page, backend: BackendView) -> None:
     page.field("context", _context(backend))
     if (warming := _warming(page, backend.warm)) is not None:
         page.field("warming", warming)
+    if backend.protect.state != "off":
+        page.field("locked", _locked(backend.protect))
+    if backend.prompting is not None:
+        page.field("prompts", backend.prompting)
     page.field("process", _process(backend))
     if backend.model_path is not None:
         page.field("model", f"{backend.model_path} ({format_bytes(backend.model_bytes)})")
@@ -228,6 +232,13 @@ def _context(backend: BackendView) -> str:
     return text
 
 
+def _locked(protect: ProtectView) -> str:
+    if protect.state in ("locking", "held"):
+        size = f"{format_bytes(protect.locked_bytes)} of {format_bytes(protect.goal_bytes)}"
+        return f"{size} that every token needs" + ("" if protect.state == "held" else "; goes on")
+    return f"nothing: {protect.detail}" if protect.detail else "nothing"
+
+
 def _warming(page: _Page, warm: WarmView) -> str | None:
     if warm.state == "off":
         return f"off: {warm.detail}" if warm.detail else None
@@ -239,6 +250,8 @@ def _warming(page: _Page, warm: WarmView) -> str | None:
             text = (
                 page.bar(((_FULL, done),), warm.goal_bytes, 46) + f" {format_ratio(done / warm.goal_bytes):>5} {text}"
             )
+    if warm.eta_seconds is not None and warm.state == "running":
+        text += f", {format_duration(warm.eta_seconds)} left"
     return text + (f": {warm.detail}" if warm.detail else "")
 
 

@@ -96,6 +96,8 @@ class Judge:
             ):
                 continue
             self._announcer.say(begun.name, watched.name, begun.message, begun.reasons)
+            if begun.name is EventName.CACHE_EVICTED and settings.warm_enabled and watched.supervisor is not None:
+                self._care.want_warm(watched, "its model left the page cache while nobody asked anything")
 
     @staticmethod
     def _note_cache(watched: Watched, now: float) -> None:
@@ -123,8 +125,10 @@ class Judge:
             return
         supervisor.healthy()
         # One that was taken over while it ran has long read what it needs.
-        if settings.warm_enabled and (watched.seen_loading or supervisor.adopted_age_seconds is None):
-            self._care.want_warm(watched, "the backend has loaded")
+        if watched.seen_loading or supervisor.adopted_age_seconds is None:
+            if settings.warm_enabled:
+                self._care.want_warm(watched, "the backend has loaded")
+            self._care.want_prompts(watched, settings)
 
     def _relieve(self, watched: Watched, settings: Settings, now: float) -> None:
         memory, supervisor = watched.memory, watched.supervisor

@@ -10,7 +10,10 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from moetuned.daemon.heat_keeper import HeatKeeper
 from moetuned.daemon.loop import Loop
+from moetuned.daemon.prompting import Prompting
+from moetuned.daemon.protecting import Protecting
 from moetuned.daemon.settings import Settings
 from moetuned.daemon.watched import Watched
 from moetuned.daemon.workers import Lane, Workers
@@ -58,10 +61,14 @@ class _Scanned(msgspec.Struct, frozen=True):
 class ModelCare:
     """Does the slow part of each in a worker or a process of its own. Belongs to the loop's thread."""
 
-    def __init__(self, loop: Loop, clock: Clock, workers: Workers) -> None:
+    def __init__(self, loop: Loop, clock: Clock, workers: Workers, heat: HeatKeeper | None = None) -> None:
+        """`heat` None: what is learned of the use of experts is not kept."""
         self._loop = loop
         self._clock = clock
         self._workers = workers
+        self._heat = heat or HeatKeeper(clock, workers, None)
+        self._protecting = Protecting(loop, clock)
+        self._prompting = Prompting(loop, workers)
 
     def learn_model(self, watched: Watched, path: str | None) -> None:
         """Read the header of the model at `path`, unless the files there are what is known already."""
@@ -103,8 +110,13 @@ class ModelCare:
         watched.residency_at, watched.fresh_residency = None, None
         watched.residency_since = watched.next_residency = self._clock.monotonic()
 
+    def want_prompts(self, watched: Watched, settings: Settings) -> None:
+        """Send the prompts that the config names once the model is warm."""
+        self._prompting.want(watched, settings)
+
     def tick(self, watched: Watched, settings: Settings, now: float) -> None:
         """Start what is due, stop what must not go on."""
+        self._heat.tick(watched, now, may_page_out=settings.warm_enabled and watched.supervisor is not None)
         if watched.process is not None and now >= watched.next_residency:
             watched.next_residency = now + settings.residency_seconds
             self._scan(watched)
@@ -112,9 +124,13 @@ class ModelCare:
             self._guard(watched)
         elif watched.warm_wanted is not None:
             self._begin(watched, settings)
+        self._protecting.tick(watched, settings, now)
+        self._prompting.tick(watched, settings, now)
 
     def end(self, watched: Watched) -> None:
-        """Warm no more."""
+        """Warm no more, lock nothing, send no prompts."""
+        self._protecting.end(watched)
+        self._prompting.end(watched)
         watched.warm_wanted = None
         if watched.warm.state in ("waiting", "paused", "running"):
             watched.warm = WarmView("off", detail="stopped")
@@ -158,7 +174,7 @@ class ModelCare:
         model, residency = watched.model, watched.residency
         if watched.ready_at is None or watched.residency_at is None or model is None or model.experts is None:
             return
-        if residency is None or watched.memory.limit_bytes is None:
+        if residency is None or watched.memory.limit_bytes is None or self._heat.is_opening(watched):
             return
         against = _against_warming(watched)
         if against is not None:
@@ -173,9 +189,23 @@ class ModelCare:
             model.identity.size_bytes,
             budget,
             residency,
+            self._heat.use(watched),
         )
         if plan.total_bytes == 0:
             watched.warm = WarmView("done", detail=plan.reason)
+            return
+        log.info("%s: warming its model, because %s: %s", watched.name, why, plan.reason)
+
+        def start() -> None:
+            self._start(watched, model, plan, settings)
+
+        if plan.page_out and self._heat.page_out(watched, plan.page_out, start):
+            watched.warm = WarmView("running", 0, plan.total_bytes, "paging out what nobody used, then " + plan.reason)
+        else:
+            start()
+
+    def _start(self, watched: Watched, model: ModelFile, plan: warm_plan.WarmPlan, settings: Settings) -> None:
+        if watched.process is None or watched.warming is not None:
             return
         try:
             warming = warm_in_cgroup(
@@ -184,11 +214,11 @@ class ModelCare:
                 plan.twice,
                 cgroup_directory=watched.cgroup.directory,
                 rate_bytes_per_second=settings.warm_rate_bytes_per_second,
+                backend=watched.process,
             )
         except StartError as error:
             watched.warm = WarmView("failed", detail=str(error))
             return
-        log.info("%s: warming its model, because %s: %s", watched.name, why, plan.reason)
         watched.warming = warming
         watched.warm = WarmView("running", 0, warming.progress.goal_bytes, plan.reason)
         self._loop.add(warming.fileno(), selectors.EVENT_READ, self._follower(watched, warming, plan.reason))
@@ -198,9 +228,11 @@ class ModelCare:
 
         def follow(_events: int) -> None:
             progress = warming.advance()
-            detail = progress.error or reason
-            if progress.state == "running":
-                watched.warm = WarmView("running", progress.done_bytes, progress.goal_bytes, detail)
+            detail = progress.error or progress.detail or reason
+            if progress.going_on:
+                watched.warm = WarmView(
+                    progress.state, progress.done_bytes, progress.goal_bytes, detail, progress.eta_seconds
+                )
                 return
             self._loop.remove(descriptor)
             watched.warming = None
@@ -212,9 +244,9 @@ class ModelCare:
         return follow
 
     def _guard(self, watched: Watched) -> None:
-        """Warming must neither push memory to its limit nor take the disk from a request; it goes on when that is over."""
+        """Warming must not push memory to its limit. While the backend reads, the process pauses by itself."""
         assert watched.warming is not None
-        against = _against_warming(watched)
+        against = _memory_against(watched)
         if against is not None and watched.warm_wanted is None:
             log.info("%s: warming pauses: %s", watched.name, against)
             self.want_warm(watched, "it was interrupted")
@@ -223,11 +255,18 @@ class ModelCare:
 
 def _against_warming(watched: Watched) -> str | None:
     """Why the model is better not warmed at this moment; None when it may be."""
-    if watched.verdict.memory in (MemoryState.NEAR_LIMIT, MemoryState.CRITICAL):
-        return "memory is near its limit"
+    against = _memory_against(watched)
+    if against is not None:
+        return against
     reads = 0.0 if watched.signals is None else watched.signals.get("process_read_bytes_per_second") or 0.0
     if watched.verdict.phase in (Phase.PREFILL, Phase.DECODE) and reads > BUSY_READ_BYTES_PER_SECOND:
         return "the backend itself reads"
+    return None
+
+
+def _memory_against(watched: Watched) -> str | None:
+    if watched.verdict.memory in (MemoryState.NEAR_LIMIT, MemoryState.CRITICAL):
+        return "memory is near its limit"
     return None
 
 

@@ -7,7 +7,7 @@ import msgspec
 from moetuned.decide.detector import DetectorSettings
 from moetuned.decide.relief import ReliefSettings
 from moetuned.parse.config_values import HeadroomLimit, at_most, headroom_limit
-from moetuned.schema.config import Config, Mode
+from moetuned.schema.config import Config, Mode, Protect
 from moetuned.schema.units import parse_bytes, parse_duration
 
 TARGET_FACTOR = 1.5
@@ -31,6 +31,9 @@ class Settings(msgspec.Struct, frozen=True):
     warm_enabled: bool
     warm_budget_bytes: int | None
     warm_rate_bytes_per_second: int | None
+    protect: Protect
+    prompts: str
+    prompts_seconds: int
 
 
 def settings_of(config: Config) -> Settings:
@@ -49,6 +52,9 @@ def settings_of(config: Config) -> Settings:
         warm_enabled=config.warm.enabled,
         warm_budget_bytes=None if config.warm.budget == "auto" else parse_bytes(config.warm.budget),
         warm_rate_bytes_per_second=None if config.warm.rate is None else parse_bytes(config.warm.rate),
+        protect=config.warm.protect,
+        prompts=config.warm.prompts,
+        prompts_seconds=config.warm.prompts_seconds,
     )
 
 

@@ -48,6 +48,8 @@ def backend_view(watched: Watched, now: float) -> BackendView:
             minimum=None if supervisor is None or context is None else context.minimum,
         ),
         warm=watched.warm,
+        protect=watched.protect,
+        prompting=watched.prompting,
         prompt_cache_mib=watched.prompt_cache_mib(),
         restarts=0 if supervisor is None else supervisor.state.restarts,
         would_do=watched.would_do,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+from moetuned.daemon.heat_record import HeatRecord
 from moetuned.daemon.supervisor import Supervisor
 from moetuned.decide import detector
 from moetuned.decide.facts import BackendFacts
@@ -18,7 +19,7 @@ from moetuned.schema.config import Backend
 from moetuned.schema.model import ModelIdentity
 from moetuned.schema.sample import BackendIdentity, BackendSample, RawBackend, RawResidency, Residency
 from moetuned.schema.signals import Signals
-from moetuned.schema.snapshot import MemoryView, WarmView
+from moetuned.schema.snapshot import MemoryView, ProtectView, WarmView
 from moetuned.schema.verdict import Paging, Verdict
 
 _numbers = itertools.count(1)
@@ -86,6 +87,13 @@ class Watched:
         self.seen_loading = False
         self.ready_at: float | None = None
         self.warming: Warming | None = None
+        self.protect = ProtectView()
+        self.prompting: str | None = None
+        """What the prompt warm-up does or waits for, one sentence; None: there is none."""
+        self.heat: HeatRecord | None = None
+        """What is known of the use of its model's experts."""
+        self.has_answered = False
+        """Whether its process has worked on a request since it was ready."""
 
     @property
     def discovered(self) -> bool:
@@ -176,6 +184,7 @@ class Watched:
         self.gone_since = now
         self.ready_at = None
         self.seen_loading = False
+        self.has_answered = False
         self.residency_at = None
         self.residency = None
         self.fresh_residency = None

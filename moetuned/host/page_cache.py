@@ -8,6 +8,7 @@ every page as resident (Linux 5.2), which is never taken for an answer here.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -107,6 +108,67 @@ def resident_pages(descriptor: int, offset: int, length: int) -> bytes:
 _LOWEST_BIT = bytes(value & 1 for value in range(256))
 
 
+class PageCounter:
+    """Counts pages of one file after another, with the call that tells the truth there, and keeps calls short."""
+
+    def __init__(self, cpu_clock: Callable[[], float] = time.thread_time) -> None:
+        """`cpu_clock`: CPU seconds of the calling thread."""
+        self.slice_bytes = FIRST_SLICE_BYTES
+        self.evicted_known = True
+        self.clock_seconds = 0.0
+        """What the clock said after the last timed call."""
+        self._cpu_clock = cpu_clock
+        self._descriptor = -1
+        self._has_cachestat = True
+        self._count: Callable[[int, int, int], CachedPages] = cachestat
+
+    @contextlib.contextmanager
+    def open(self, path: str) -> Iterator[os.stat_result]:
+        """Count this file inside the context. Raises OSError."""
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            self._choose(mincore if not self._has_cachestat or _on_overlay(self._descriptor) else cachestat)
+            yield os.fstat(self._descriptor)
+        finally:
+            descriptor, self._descriptor = self._descriptor, -1
+            os.close(descriptor)
+
+    @property
+    def slice_pages(self) -> int:
+        """How many pages the next call should be asked for at most."""
+        return max(1, self.slice_bytes // PAGE_BYTES)
+
+    def count(self, page: int, pages: int, *, timed: bool = True) -> CachedPages:
+        """`pages` pages from `page` on. Untimed for many small calls: the clock costs as much as one. Raises OSError."""
+        began = self._cpu_clock() if timed else 0.0
+        try:
+            counted = self._count(self._descriptor, page * PAGE_BYTES, pages * PAGE_BYTES)
+        except OSError as error:
+            if error.errno != errno.ENOSYS or self._count is mincore:
+                raise
+            self._has_cachestat = False
+            self._choose(mincore)
+            counted = mincore(self._descriptor, page * PAGE_BYTES, pages * PAGE_BYTES)
+        if timed:
+            self.clock_seconds = self._cpu_clock()
+            self._fit_slice(self.clock_seconds - began)
+        return counted
+
+    def _choose(self, count: Callable[[int, int, int], CachedPages]) -> None:
+        self._count = count
+        if count is mincore:
+            self.evicted_known = False
+            self.slice_bytes = min(self.slice_bytes, MINCORE_SLICE_BYTES)
+
+    def _fit_slice(self, took_seconds: float) -> None:
+        """Keep one call between about 0.3 and 2 ms: what a GiB costs differs by a factor of 500."""
+        if took_seconds > 0.002:
+            self.slice_bytes = max(SMALLEST_SLICE_BYTES, self.slice_bytes // 2)
+        elif took_seconds < 0.0003:
+            largest = LARGEST_SLICE_BYTES if self._count is cachestat else MINCORE_SLICE_BYTES
+            self.slice_bytes = min(largest, self.slice_bytes * 2)
+
+
 class ResidencyScan:
     """One pass over a model's files, advanced in pieces. Belongs to one thread at a time.
 
@@ -125,10 +187,8 @@ class ResidencyScan:
         self._paths = tuple(paths)
         self._experts = None if expert_ranges is None else expert_page_runs(expert_ranges, len(self._paths))
         self._cpu_clock = cpu_clock
+        self._counter = PageCounter(cpu_clock)
         self._work = self._slices()
-        self._slice_bytes = FIRST_SLICE_BYTES
-        self._count: Callable[[int, int, int], CachedPages] = cachestat
-        self._has_cachestat, self._evicted_known = True, True
         self._cached, self._evicted, self._recently, self._expert_cached = 0, 0, 0, 0
 
     def advance(self, cpu_seconds: float = 0.005) -> bool:
@@ -141,13 +201,14 @@ class ResidencyScan:
                 if self._cpu_clock() - began >= cpu_seconds:
                     return False
         except OSError as error:
-            self.unknown = _why(error)
+            self.unknown = why_unknown(error)
             self._work.close()
             return True
+        evicted_known = self._counter.evicted_known
         self.result = RawResidency(
             cached=self._cached,
-            evicted=self._evicted if self._evicted_known else None,
-            recently_evicted=self._recently if self._evicted_known else None,
+            evicted=self._evicted if evicted_known else None,
+            recently_evicted=self._recently if evicted_known else None,
             expert_cached=None if self._experts is None else self._expert_cached,
             other_cached=None if self._experts is None else self._cached - self._expert_cached,
         )
@@ -160,48 +221,20 @@ class ResidencyScan:
     def _slices(self) -> Generator[None, None, None]:
         """Count slice after slice."""
         for part, path in enumerate(self._paths):
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-            try:
-                self._choose(mincore if not self._has_cachestat or _on_overlay(descriptor) else cachestat)
-                pages = -(-os.fstat(descriptor).st_size // PAGE_BYTES)
+            with self._counter.open(path) as status:
+                pages = -(-status.st_size // PAGE_BYTES)
                 for start, stop, expert in page_runs(pages, () if self._experts is None else self._experts[part]):
                     while start < stop:
-                        end = min(stop, start + max(1, self._slice_bytes // PAGE_BYTES))
-                        self._add(descriptor, start, end - start, expert)
+                        end = min(stop, start + self._counter.slice_pages)
+                        self._add(self._counter.count(start, end - start), expert)
                         start = end
                         yield
-            finally:
-                os.close(descriptor)
 
-    def _choose(self, count: Callable[[int, int, int], CachedPages]) -> None:
-        self._count = count
-        if count is mincore:
-            self._evicted_known = False
-            self._slice_bytes = min(self._slice_bytes, MINCORE_SLICE_BYTES)
-
-    def _add(self, descriptor: int, page: int, pages: int, expert: bool) -> None:
-        began = self._cpu_clock()
-        try:
-            counted = self._count(descriptor, page * PAGE_BYTES, pages * PAGE_BYTES)
-        except OSError as error:
-            if error.errno != errno.ENOSYS or self._count is mincore:
-                raise
-            self._has_cachestat = False
-            self._choose(mincore)
-            counted = mincore(descriptor, page * PAGE_BYTES, pages * PAGE_BYTES)
-        self._fit_slice(self._cpu_clock() - began)
+    def _add(self, counted: CachedPages, expert: bool) -> None:
         self._cached += counted.cached
         self._evicted += counted.evicted or 0
         self._recently += counted.recently_evicted or 0
         self._expert_cached += counted.cached if expert else 0
-
-    def _fit_slice(self, took_seconds: float) -> None:
-        """Keep one call between about 0.3 and 2 ms: what a GiB costs differs by a factor of 500."""
-        if took_seconds > 0.002:
-            self._slice_bytes = max(SMALLEST_SLICE_BYTES, self._slice_bytes // 2)
-        elif took_seconds < 0.0003:
-            largest = LARGEST_SLICE_BYTES if self._count is cachestat else MINCORE_SLICE_BYTES
-            self._slice_bytes = min(largest, self._slice_bytes * 2)
 
 
 def expert_page_runs(ranges: Sequence[ByteRange], parts: int) -> tuple[tuple[tuple[int, int], ...], ...]:
@@ -237,7 +270,8 @@ def _on_overlay(descriptor: int) -> bool:
     return _libc.fstatfs(descriptor, status) == 0 and (status[0] & 0xFFFFFFFF) == _OVERLAYFS_MAGIC
 
 
-def _why(error: OSError) -> str:
+def why_unknown(error: OSError) -> str:
+    """One sentence for a user whose model could not be looked at."""
     if error.errno == errno.EPERM:
         return "the kernel tells residency only to who owns the model file or may write it; run as root"
     name = f" {error.filename}" if error.filename else ""

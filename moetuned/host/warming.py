@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 import moetuned
+from moetuned.host.processes import ProcessIdentity
 from moetuned.host.spawn import StartError, child_environment
 from moetuned.schema.model import ByteRange
 
@@ -23,6 +24,12 @@ class _Line(msgspec.Struct):
     """One line of the warming process."""
 
     done_bytes: int = 0
+    state: str = "running"
+    detail: str | None = None
+    rate_bytes_per_second: float | None = None
+    eta_seconds: float | None = None
+    outside: str | None = None
+    unwatched: str | None = None
     finished: bool | None = None
     seconds: float | None = None
     rss_bytes: int | None = None
@@ -30,7 +37,12 @@ class _Line(msgspec.Struct):
 
 
 class WarmProgress(msgspec.Struct, frozen=True):
-    """How far warming is. `state`: running | done | stopped | failed; `error` says why it failed, in one sentence."""
+    """How far warming is. `state`: running | paused | done | stopped | failed; `error` says why it failed, in one sentence.
+
+    `detail`: why it is paused, or why it stopped by itself. `rate_bytes_per_second`: of the last seconds. `eta_seconds`: until all is
+    warm at that rate; None while it is unknown. `outside`: one sentence when it warms from outside the backend's cgroup;
+    `unwatched`: what of the backend it cannot watch, and why.
+    """
 
     state: str
     done_bytes: int
@@ -38,6 +50,16 @@ class WarmProgress(msgspec.Struct, frozen=True):
     seconds: float | None = None
     rss_bytes: int | None = None
     error: str | None = None
+    detail: str | None = None
+    rate_bytes_per_second: float | None = None
+    eta_seconds: float | None = None
+    outside: str | None = None
+    unwatched: str | None = None
+
+    @property
+    def going_on(self) -> bool:
+        """Whether its process still is there: running or paused."""
+        return self.state in ("running", "paused")
 
 
 class Warming:
@@ -68,7 +90,7 @@ class Warming:
 
     def advance(self) -> WarmProgress:
         """Read what it has said, never waiting for more. After done, stopped or failed everything is closed."""
-        if self.progress.state != "running":
+        if not self.progress.going_on:
             return self.progress
         try:
             while chunk := os.read(self._output.fileno(), 1 << 16):
@@ -79,7 +101,7 @@ class Warming:
         return self.progress
 
     def stop(self) -> None:
-        """Have it end after the piece it is at; `advance` says when it has."""
+        """Have it end after the pieces it is at; `advance` says when it has."""
         self._stopped = True
         self._close_input()
 
@@ -87,7 +109,7 @@ class Warming:
         """End it now and collect it."""
         self.stop()
         self._child.kill()
-        if self.progress.state == "running":
+        if self.progress.going_on:
             self._end()
 
     def _send(self, plan: bytes) -> None:
@@ -119,12 +141,17 @@ class Warming:
             elif line.finished is not None:
                 self._outcome = "done" if line.finished else "stopped"
             self.progress = WarmProgress(
-                "running",
+                "paused" if line.state == "paused" else "running",
                 max(line.done_bytes, self.progress.done_bytes),
                 self.progress.goal_bytes,
                 line.seconds,
                 line.rss_bytes,
                 line.error,
+                line.detail,
+                line.rate_bytes_per_second,
+                line.eta_seconds,
+                line.outside or self.progress.outside,
+                line.unwatched or self.progress.unwatched,
             )
 
     def _end(self) -> None:
@@ -136,7 +163,9 @@ class Warming:
         if self._outcome is None:
             self._outcome = "stopped" if self._stopped else "failed"
             error = None if self._stopped else f"the warming process ended unexpectedly (code {code})"
-        self.progress = msgspec.structs.replace(self.progress, state=self._outcome, error=error)
+        self.progress = msgspec.structs.replace(
+            self.progress, state=self._outcome, error=error, rate_bytes_per_second=None, eta_seconds=None
+        )
 
     def _close_input(self) -> None:
         try:
@@ -152,10 +181,14 @@ def warm_in_cgroup(
     *,
     cgroup_directory: str | None = None,
     rate_bytes_per_second: int | None = None,
+    outside_when_refused: bool = False,
+    backend: ProcessIdentity | None = None,
 ) -> Warming:
-    """Start touching `twice` (two times each) and then `ranges` of the model's part files.
+    """Start touching `twice` (what must stay) and then `ranges` of the model's part files.
 
-    `cgroup_directory`: the backend's memory cgroup, joined first (None: stay where the daemon is). Raises StartError.
+    `cgroup_directory`: the backend's memory cgroup, joined first (None: stay where the daemon is); where that is refused it fails, or with
+    `outside_when_refused` goes on and says so. `backend`: the process that comes first: warming pauses by itself while it reads or
+    memory is under pressure (state "paused"), and stops when it ends. Raises StartError.
     """
     plan = msgspec.json.encode(
         {
@@ -164,6 +197,8 @@ def warm_in_cgroup(
             "twice": [(one.part, one.offset, one.length) for one in twice],
             "rate": rate_bytes_per_second,
             "cgroup": cgroup_directory,
+            "outside": outside_when_refused,
+            "backend": None if backend is None else (backend.pid, backend.start_ticks),
         }
     )
     above = os.path.dirname(os.path.dirname(os.path.abspath(moetuned.__file__)))

@@ -103,7 +103,8 @@ def _check_tuning(config: Config, known: Collection[str] | None) -> Iterator[Pro
         first = "tuning.sysctl" if tuning.sysctl else overlay[0][0] if overlay else "tuning.swap"
         yield _warning(tuple(first.split(".")), None, hint)
     elif of_devices and all(backend.model is None for backend in config.backends):
-        hint = "has no effect: no backend of the config has a model, so there is no file system to set it for"
+        where = "file system" if of_devices[0] == "tuning.read_ahead" else "disk"
+        hint = f"has no effect: no backend of the config has a model, so there is no {where} to set it for"
         yield _warning(tuple(of_devices[0].split(".")), None, hint)
 
 
@@ -127,6 +128,9 @@ def _check_warm(config: Config) -> Iterator[Problem]:
                 yield _error(("warm", "rate"), rate, "must be at least 1MiB a second; enabled: false turns warming off")
         except ValueError as error:
             yield _error(("warm", "rate"), None, f"{error} (a second)")
+    if warm.prompts != "off" and all(isinstance(backend.supervise, SuperviseNone) for backend in config.backends):
+        hint = "has no effect: prompts are sent only to a backend that moetuned starts (supervise: {by: process, …})"
+        yield _warning(("warm", "prompts"), warm.prompts, hint)
 
 
 def _check_limits(config: Config) -> Iterator[Problem]:

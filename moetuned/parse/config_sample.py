@@ -50,6 +50,7 @@ _EXAMPLES: Mapping[str, str] = {
   memory_low: 8GiB
   io_weight: 500""",
     "warm.rate": "1GiB",
+    "warm.prompts": "default",
 }
 """Values to show for keys whose default says nothing, such as an empty list."""
 

@@ -70,6 +70,7 @@ def parse_llama_http(bodies: Mapping[str, str]) -> BackendHttp | None:
         prompt_tokens_total=_metric(metrics, "llamacpp:prompt_tokens_total"),
         decode_calls_total=_metric(metrics, "llamacpp:n_decode_total"),
         requests_processing=_metric(metrics, "llamacpp:requests_processing"),
+        requests_deferred=_metric(metrics, "llamacpp:requests_deferred"),
         slots_asked="/slots" in bodies,
     )
 

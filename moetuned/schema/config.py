@@ -40,6 +40,14 @@ class Mode(StrEnum):
     ACT = "act"
 
 
+class Protect(StrEnum):
+    """Whether what every token needs of a model is locked in memory."""
+
+    OFF = "off"
+    AUTO = "auto"
+    ON = "on"
+
+
 class Tuning(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Kernel settings to apply at start and to roll back at stop."""
 
@@ -230,6 +238,25 @@ class Warm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Size | Literal["auto"], Meta(description="Most bytes to have resident; auto: what the memory limit leaves.")
     ] = "auto"
     rate: Annotated[Size | None, Meta(description="Most bytes a second to read; unset: as fast as the disk.")] = None
+    protect: Annotated[
+        Protect,
+        Meta(
+            description="Lock what every token needs (never experts) in memory while much of it is left: off; auto: only where that is "
+            "at most a quarter of what is left; on: as much as fits. memory_low of a backend protects it better (cgroup v2)."
+        ),
+    ] = Protect.OFF
+    prompts: Annotated[
+        str,
+        Meta(
+            pattern=r"^(off|default|/.*)$",
+            description="Prompts to send to a supervised backend after it is ready, until somebody else asks it something, so that the "
+            "experts for them are in memory: off, default (the set that comes with moetuned), or a YAML file with a list of texts.",
+            extra={"allowed": "must be off, default or an absolute path, e.g. /etc/moetuned/prompts.yaml"},
+        ),
+    ] = "off"
+    prompts_seconds: Annotated[
+        int, Meta(ge=5, le=600, description="All prompts together take at most this long (seconds).")
+    ] = 60
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -138,7 +138,8 @@ class Slot(msgspec.Struct, frozen=True, gc=False):
 class BackendHttp(msgspec.Struct, frozen=True):
     """What the backend's HTTP said. `health`: ok | loading | unreachable | busy | error | None (not asked).
 
-    `slots_asked` False: /slots was not asked, because the backend does nothing and the question would keep it from sleeping.
+    `requests_deferred`: how many wait because all slots are busy. `slots_asked` False: /slots was not asked, because the backend does
+    nothing and the question would keep it from sleeping.
     """
 
     health: str | None = None
@@ -148,6 +149,7 @@ class BackendHttp(msgspec.Struct, frozen=True):
     prompt_tokens_total: float | None = None
     decode_calls_total: float | None = None
     requests_processing: float | None = None
+    requests_deferred: float | None = None
     slots_asked: bool = True
 
 

@@ -38,10 +38,20 @@ class ResidencyView(msgspec.Struct, frozen=True):
 
 
 class WarmView(msgspec.Struct, frozen=True):
-    """Warming. `state`: off | waiting | running | paused | done | failed."""
+    """Warming. `state`: off | waiting | running | paused | done | failed. `eta_seconds`: until it is done, None: unknown."""
 
     state: str = "off"
     done_bytes: int = 0
+    goal_bytes: int = 0
+    detail: str = ""
+    eta_seconds: float | None = None
+
+
+class ProtectView(msgspec.Struct, frozen=True):
+    """What of the model is locked in memory. `state`: off | none | locking | held | released | failed; `detail` says why."""
+
+    state: str = "off"
+    locked_bytes: int = 0
     goal_bytes: int = 0
     detail: str = ""
 
@@ -75,6 +85,8 @@ class BackendView(msgspec.Struct, frozen=True):
     residency: ResidencyView = ResidencyView()
     context: ContextView = ContextView()
     warm: WarmView = WarmView()
+    protect: ProtectView = ProtectView()
+    prompting: str | None = None
     prompt_cache_mib: int | None = None
     restarts: int = 0
     would_do: tuple[str, ...] = ()

@@ -80,10 +80,14 @@ class SwapPlace(StrEnum):
 
 
 class SwapHome(msgspec.Struct, frozen=True):
-    """Where swap lives, and a sentence that says how it is known."""
+    """Where swap lives, and a sentence that says how it is known.
+
+    `compressed_first`: of zram and a disk, zram has the higher priority, so it is filled first.
+    """
 
     place: SwapPlace
     reason: str
+    compressed_first: bool = False
 
 
 class SwapFileFacts(msgspec.Struct, frozen=True):
@@ -119,12 +123,17 @@ class SwapFacts(msgspec.Struct, frozen=True):
 
 
 class OurSwap(msgspec.Struct, frozen=True):
-    """What moetuned made and still finds. Sizes of the file and of the device, not what they can hold."""
+    """What moetuned made and still finds. Sizes of the file and of the device, not what they can hold.
+
+    `file_yielded`, `zram_yielded`: what somebody did to it, where it is theirs to decide about.
+    """
 
     file_path: str | None = None
     file_bytes: int | None = None
     zram_number: int | None = None
     zram_bytes: int | None = None
+    file_yielded: str | None = None
+    zram_yielded: str | None = None
 
 
 class SwapKind(StrEnum):
@@ -135,18 +144,23 @@ class SwapKind(StrEnum):
 
 
 class SwapStepKind(StrEnum):
-    """What applying a plan does: makes it, keeps its own, finds somebody else's already, or leaves it with a reason."""
+    """What applying a plan does: makes it, keeps its own, finds somebody else's already, or leaves it with a reason.
+
+    `YIELDED`: somebody took ours away in this boot, so it is theirs to decide about.
+    """
 
     MAKE = "make"
     KEEP = "keep"
     ALREADY = "already"
     SKIPPED = "skipped"
+    YIELDED = "yielded"
 
 
 class SwapStep(msgspec.Struct, frozen=True):
     """One swap of a plan. `why` explains its size and its use, `risk` what it costs, `reason` why it is not made.
 
-    `path` is the swap file's; a zram device gets its path when it is made. `priority` None: the kernel's choice.
+    `path` is the swap file's; a zram device gets its path when it is made. `priority` None: the kernel's choice. `virtual`: the
+    file's disk is one that does not tell what it is on. `asked`: what the config says of this swap, to be compared.
     """
 
     name: str
@@ -160,12 +174,13 @@ class SwapStep(msgspec.Struct, frozen=True):
     size_bytes: int = 0
     priority: int | None = None
     filesystem: str | None = None
+    virtual: bool = False
+    asked: str = ""
 
 
 class FileLook(msgspec.Struct, frozen=True):
     """What is at the path of a swap file. `uuid` is that of its swap signature, None when it has none."""
 
-    device: int
     inode: int
     size_bytes: int
     mode: int = 0o600

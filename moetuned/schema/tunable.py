@@ -6,6 +6,8 @@ from enum import StrEnum
 
 import msgspec
 
+from moetuned.schema.swap import SwapStep
+
 
 class Codec(StrEnum):
     """How the text of a setting's file is read.
@@ -74,7 +76,8 @@ class TunableSpec(msgspec.Struct, frozen=True):
     """One tunable. `wanted` maps a profile's name to the value it wants (as `bound` says); an absent profile leaves it alone.
 
     `config_key` is what an administrator writes to choose another value. `lowest` and `highest` are the kernel's own
-    limits of an integer, None where it has none; above `useful_highest` a value is allowed but surely a mistake.
+    limits of an integer, None where it has none (`own_lowest`: the kernel takes less, but that is never meant); above
+    `useful_highest` a value is allowed but surely a mistake.
 
     `keep` maps values that somebody chose with intent to the reason why a profile leaves them alone. `side_effects` are other
     settings that the kernel changes when this one is written; they are put back with it.
@@ -95,6 +98,7 @@ class TunableSpec(msgspec.Struct, frozen=True):
     twin: Twin | None = None
     per_device: bool = False
     useful_highest: int | None = None
+    own_lowest: bool = False
     bound: Bound = Bound.SET
     keep: dict[str, str] = {}
     side_effects: tuple[Place, ...] = ()
@@ -149,11 +153,15 @@ class CgroupTarget(msgspec.Struct, frozen=True):
 
 
 class Targets(msgspec.Struct, frozen=True):
-    """What settings of a device or a cgroup are found by. `profile`: the one that is planned, None when no one in particular is."""
+    """What settings of a device or a cgroup are found by. `profile`: the one that is planned, None when no one in particular is.
+
+    `swap`: what is planned to be made or left; settings that follow from where swap lives count it as made.
+    """
 
     models: tuple[ModelTarget, ...] = ()
     cgroups: tuple[CgroupTarget, ...] = ()
     profile: str | None = None
+    swap: tuple[SwapStep, ...] = ()
 
 
 class Wanted(msgspec.Struct, frozen=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -15,14 +15,19 @@ from moetuned.daemon.loop import Loop
 from moetuned.daemon.model_care import ModelCare, kv_cost
 from moetuned.daemon.settings import Settings, settings_of
 from moetuned.daemon.watched import Watched
+from moetuned.decide.warm_plan import KnownUse
+from moetuned.gguf.experts import expert_slices
+from moetuned.host.expert_residency import shape
 from moetuned.host.processes import ProcessIdentity
 from moetuned.host.spawn import StartError
 from moetuned.host.warming import WarmProgress
 from moetuned.schema.backend_description import BackendDescription
 from moetuned.schema.config import Config
+from moetuned.schema.heat import ExpertPages
+from moetuned.schema.model import ByteRange
 from moetuned.schema.sample import Residency
 from moetuned.schema.signals import Signals
-from moetuned.schema.snapshot import MemoryView
+from moetuned.schema.snapshot import MemoryView, WarmView
 from moetuned.schema.verdict import MemoryState, Phase, Verdict
 
 GIB = 1 << 30
@@ -59,12 +64,37 @@ class FakeWarming:
         os.close(self._write)
 
 
+class FakeHeat:
+    """What is known of the use of experts: nothing, unless a test says otherwise."""
+
+    def __init__(self) -> None:
+        self.known: KnownUse | None = None
+        self.opening = False
+        self.paged_out: list[ByteRange] = []
+        self.then: Callable[[], None] | None = None
+        self.may_page_out: list[bool] = []
+
+    def tick(self, _watched: Watched, _now: float, *, may_page_out: bool) -> None:
+        self.may_page_out.append(may_page_out)
+
+    def is_opening(self, _watched: Watched) -> bool:
+        return self.opening
+
+    def use(self, _watched: Watched) -> KnownUse | None:
+        return self.known
+
+    def page_out(self, _watched: Watched, ranges: Sequence[ByteRange], then: Callable[[], None]) -> bool:
+        self.paged_out, self.then = list(ranges), then
+        return True
+
+
 class Rig:
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.loop = Loop(self.clock)
         self.workers = HeldWorkers()
-        self.care = ModelCare(self.loop, self.clock, self.workers)
+        self.heat = FakeHeat()
+        self.care = ModelCare(self.loop, self.clock, self.workers, self.heat)  # type: ignore[arg-type]
         self.watched = Watched("glm", None, self.clock.now)
         self.watched.follow_process(ProcessIdentity(10, 1), self.clock.now)
         self.warmings: list[FakeWarming] = []
@@ -236,7 +266,69 @@ def calm(rig: Rig) -> None:
     rig.watched.verdict = Verdict("glm", 0.0, phase=Phase.IDLE)
 
 
-@pytest.mark.parametrize("disturb", [busy, near_limit])
+def test_it_waits_until_it_is_known_what_was_learned(rig: Rig, small_model: Path) -> None:
+    rig.learn(small_model)
+    rig.make_ready()
+    rig.care.want_warm(rig.watched, "the backend has loaded")
+    rig.see_residency()
+    rig.heat.opening = True
+    rig.tick()
+    assert rig.asked == []
+    rig.heat.opening = False
+    rig.tick()
+    assert len(rig.asked) == 1
+    assert rig.asked[0]["backend"] == rig.watched.process
+
+
+def test_what_loading_left_is_paged_out_before_what_was_used_is_touched(rig: Rig, small_model: Path) -> None:
+    rig.learn(small_model)
+    rig.make_ready()
+    model = rig.watched.model
+    assert model is not None
+    assert model.experts is not None
+    layers, experts = shape(model.experts)
+    cells = [(layer, expert) for layer in range(layers) for expert in range(experts)]
+    whole = tuple(sum(one.length for one in expert_slices(model.experts, *cell)) // 4096 + 1 for cell in cells)
+    pages = ExpertPages(layers, experts, (0, *whole[1:]), whole)
+    rig.heat.known = KnownUse(model.experts, ((0, 0),), pages, just_loaded=True, twice=False)
+    size = model.identity.size_bytes
+    rig.watched.memory = MemoryView("cgroup", limit_bytes=size, headroom_bytes=size, file_cache_bytes=size)
+    rig.care.want_warm(rig.watched, "the backend has loaded")
+    rig.watched.residency = Residency(size * 9 // 10, size * 8 // 10, size // 10)
+    rig.watched.residency_at = rig.clock.now
+    rig.tick()
+    assert rig.heat.paged_out
+    assert rig.asked == []
+    assert rig.watched.warm.state == "running"
+    assert rig.heat.then is not None
+    rig.heat.then()
+    rig.heat.then()
+    assert len(rig.asked) == 1, "never two at once"
+
+
+def test_only_what_moetuned_supervises_may_be_paged_out(rig: Rig) -> None:
+    rig.tick()
+    rig.watched.supervisor = object()  # type: ignore[assignment]
+    rig.tick()
+    rig.tick(warm_enabled=False)
+    assert rig.heat.may_page_out == [False, True, False]
+
+
+def test_one_that_pauses_by_itself_says_why_and_how_long(rig: Rig, small_model: Path) -> None:
+    rig.learn(small_model)
+    rig.make_ready()
+    rig.care.want_warm(rig.watched, "the backend has loaded")
+    rig.see_residency()
+    rig.tick()
+    rig.warmings[0].say(WarmProgress("paused", 40, 100, detail="the backend reads", eta_seconds=3.0))
+    rig.loop.run_once(0)
+    assert rig.watched.warm == WarmView("paused", 40, 100, "the backend reads", 3.0)
+    busy(rig)
+    rig.tick()
+    assert not rig.warmings[0].stopped
+
+
+@pytest.mark.parametrize("disturb", [near_limit])
 def test_pauses_when_it_would_do_harm_and_goes_on_afterwards(rig: Rig, small_model: Path, disturb) -> None:
     rig.learn(small_model)
     rig.make_ready()

@@ -278,3 +278,60 @@ def test_without_a_boot_id_nothing_is_changed(kernel: FakeKernel, journal: str) 
 )
 def test_a_setting_in_the_log(view: TunableView, expected: str) -> None:
     assert line_of(view) == expected
+
+
+def borrowed(kernel: FakeKernel, journal: str, value: str) -> None:
+    """What a measurement that was killed leaves beside a daemon that holds PRESSURE at 50."""
+    with borrowed_setting.open_borrowed(journal, BOOT_ID) as own:
+        own.intend("read_ahead_kb x", Place(PRESSURE, Codec.INTEGER), Cell(PRESSURE, "50"), Cell(PRESSURE, value))
+    kernel.foreign_write(PRESSURE, value)
+
+
+def test_what_a_measurement_killed_meanwhile_left_is_given_back_and_no_drift(kernel: FakeKernel, journal: str) -> None:
+    before = kernel.settings()
+    keeper = TuningKeeper(kernel, journal)
+    keeper.apply(OFFLOAD)
+    borrowed(kernel, journal, "7")
+    assert (keeper.check(), keeper.must_look_again) == ((), False)
+    assert keeper.check() == ()
+    assert kernel.foreign_read(PRESSURE) == "50\n"
+    borrowed(kernel, journal, "7")
+    keeper.rollback()
+    assert kernel.settings() == before, "the original is known still"
+
+
+def test_what_a_running_measurement_has_borrowed_is_no_drift(kernel: FakeKernel, journal: str) -> None:
+    keeper = TuningKeeper(kernel, journal)
+    keeper.apply(OFFLOAD)
+    borrowed(kernel, journal, "7")
+    with open_journal(borrowed_setting.journal_path(journal), BOOT_ID):
+        for _ in range(3):
+            assert (keeper.check(), keeper.must_look_again) == ((), False)
+        assert {view.state for view in keeper.views if view.name == "vm.vfs_cache_pressure"} == {"applied"}
+    kernel.foreign_write(PRESSURE, "77")  # and this is somebody's
+    assert keeper.check() == ()
+    (drifted,) = keeper.check()
+    assert "somebody changed it to 77" in drifted.detail
+
+
+def test_a_damaged_journal_of_a_measurement_is_said_once(
+    kernel: FakeKernel, journal: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    keeper = TuningKeeper(kernel, journal)
+    keeper.apply(OFFLOAD)
+    with borrowed_setting.open_borrowed(journal, BOOT_ID):
+        Path(borrowed_setting.journal_path(journal)).write_text("rubbish\n")
+    for _ in range(3):
+        assert keeper.check() == ()
+    assert caplog.text.count("measurement that was killed is damaged") == 1
+
+
+def test_what_was_yielded_is_said_when_all_is_given_back_by_hand(kernel: FakeKernel, journal: str) -> None:
+    keeper = TuningKeeper(kernel, journal)
+    keeper.apply(OFFLOAD)
+    kernel.foreign_write(PRESSURE, "77")
+    keeper.check()
+    keeper.check()
+    keeper.rest()
+    (view,) = [view for view in keeper.views if view.state == "yielded"]
+    assert view.detail.startswith("stays at 77, somebody's")

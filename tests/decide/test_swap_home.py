@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from moetuned.decide.swap_home import swap_warnings, where_swap_lives
@@ -43,14 +45,6 @@ def test_a_swap_that_nobody_looked_at_is_unknown() -> None:
     assert where_swap_lives(on(SSD), ()).place is SwapPlace.UNKNOWN
 
 
-def test_what_is_planned_counts_and_what_is_skipped_does_not() -> None:
-    make = SwapStep("swap zram", SwapKind.ZRAM, SwapStepKind.MAKE, "4 GiB")
-    skip = SwapStep("swap file /x", SwapKind.FILE, SwapStepKind.SKIPPED, "4 GiB")
-    home = where_swap_lives((), (), (make, skip), zswap=True)
-    assert (home.place, home.zswap) == (SwapPlace.ZRAM, True)
-    assert "swap zram (planned)" in home.reason
-
-
 def test_warnings_come_with_a_cure() -> None:
     (said,) = swap_warnings(on(SSD, DISK, ZRAM, DARK), (SSD, DISK, ZRAM, DARK))
     assert said.startswith("the swap /dev/sda2 (1.0 GiB) is on a rotational disk")
@@ -62,3 +56,30 @@ def test_zswap_before_zram_is_a_warning() -> None:
     (said,) = swap_warnings(on(ZRAM), (ZRAM,), zswap=True)
     assert "compressed twice" in said
     assert swap_warnings(on(SSD), (SSD,), zswap=True) == ()
+
+
+def planned(target: SwapKind, kind: SwapStepKind = SwapStepKind.MAKE, **more: Any) -> SwapStep:
+    return SwapStep(f"swap {target.value}", target, kind, "auto", **more)
+
+
+@pytest.mark.parametrize(
+    ("active", "steps", "place", "first"),
+    [
+        ((), (planned(SwapKind.ZRAM, priority=100),), SwapPlace.ZRAM, False),
+        ((), (planned(SwapKind.FILE),), SwapPlace.SSD, False),
+        ((), (planned(SwapKind.FILE, virtual=True),), SwapPlace.UNKNOWN, False),
+        ((SSD,), (planned(SwapKind.ZRAM, priority=100),), SwapPlace.MIXED, True),
+        ((ZRAM,), (planned(SwapKind.FILE),), SwapPlace.MIXED, False),
+        ((), (planned(SwapKind.ZRAM, priority=100), planned(SwapKind.FILE)), SwapPlace.MIXED, True),
+        ((), (planned(SwapKind.ZRAM, priority=100), planned(SwapKind.FILE, priority=200)), SwapPlace.MIXED, False),
+        ((DISK,), (planned(SwapKind.ZRAM, priority=100),), SwapPlace.ROTATIONAL, False),
+        ((SSD,), (planned(SwapKind.ZRAM, SwapStepKind.SKIPPED, reason="no zram"),), SwapPlace.SSD, False),
+        ((), (planned(SwapKind.ZRAM, SwapStepKind.SKIPPED, reason="no zram"),), SwapPlace.NONE, False),
+    ],
+)
+def test_where_it_will_live(
+    active: tuple[SwapBacking, ...], steps: tuple[SwapStep, ...], place: SwapPlace, first: bool
+) -> None:
+    home = where_swap_lives(on(*active), active, steps)
+    assert (home.place, home.compressed_first) == (place, first)
+    assert place is not SwapPlace.NONE or home.reason == "no swap is on; swap zram: no zram"

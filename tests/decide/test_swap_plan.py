@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moetuned.decide.swap_plan import plan_swap, wished_swap
+from moetuned.decide.swap_plan import plan_swap
 from moetuned.schema.swap import ActiveSwap, OurSwap, Swap, SwapFacts, SwapFileFacts, SwapStep, SwapStepKind
 
 GIB, MIB = 1 << 30, 1 << 20
@@ -31,21 +31,6 @@ def only(wish: Swap, known: SwapFacts, ours: OurSwap = NOTHING) -> SwapStep:
 
 def test_nothing_is_wished_for() -> None:
     assert plan_swap(None, facts()) == ()
-
-
-@pytest.mark.parametrize(
-    ("profile", "wish", "wanted"),
-    [
-        ("moe-offload", None, None),
-        ("moe-offload", FILE, FILE),
-        ("moe-offload-zram", None, Swap(zram="auto")),
-        ("moe-offload-zram", FILE, FILE),
-        ("observe", FILE, None),
-        ("observe", None, None),
-    ],
-)
-def test_what_a_profile_wishes_for(profile: str, wish: Swap | None, wanted: Swap | None) -> None:
-    assert wished_swap(profile, wish) == wanted
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,10 +33,20 @@ def test_no_swappiness_without_a_known_place(place: SwapPlace) -> None:
 
 
 @given(st.sampled_from(SwapPlace), st.sampled_from([100, 200]))
-def test_the_profile_with_zram_means_zram(place: SwapPlace, highest: int) -> None:
-    found = swappiness(home(place), ZRAM, highest)
-    assert (found.values[ZRAM], found.skip) == ("133" if highest == 200 else "100", None)
-    assert page_cluster(home(place), ZRAM).skip is None
+def test_a_profile_that_wishes_for_zram_does_not_make_it_so(place: SwapPlace, highest: int) -> None:
+    for choose in (
+        lambda profile: swappiness(home(place), profile, highest),
+        lambda profile: page_cluster(home(place), profile),
+    ):
+        assert choose(ZRAM) == choose(PLAIN)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_with_both_kinds_it_counts_which_is_filled_first(first: bool) -> None:
+    both = msgspec.structs.replace(home(SwapPlace.MIXED), compressed_first=first)
+    assert (swappiness(both, ZRAM).skip is None, page_cluster(both, ZRAM).skip is None) == (first, first)
+    assert (swappiness(both, ZRAM).values[ZRAM] == "133") is first
+    assert swappiness(both, PLAIN).skip is not None, "the profile did not choose zram"
 
 
 @given(st.sampled_from(SwapPlace), st.sampled_from([PLAIN, ZRAM, None]), st.sampled_from([100, 200]))

@@ -50,6 +50,11 @@ def test_the_overlay_wins_and_adds() -> None:
     }
 
 
+@pytest.mark.parametrize("sysctl", [{"vm.dirty_ratio": 0}, {"vm.dirty_ratio": 100}, {"vm.dirty_bytes": 8192}])
+def test_the_kernels_limits_are_taken_themselves(sysctl: dict[str, int]) -> None:
+    assert wanted(sysctl=sysctl)[1] == ()
+
+
 @pytest.mark.parametrize(
     ("sysctl", "says"),
     [

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from moetuned.host.block_devices import FileDevices, under_file
+from moetuned.host.block_devices import FileDevices, disks_under, under_file
 from moetuned.host.fs import RealFS
 
 NVME = "sys/devices/pci0000:00/0000:01/nvme/nvme0/nvme0n1"
@@ -163,3 +163,30 @@ def test_a_real_file_has_a_disk_or_a_reason(tmp_path: Path) -> None:
     found = under_file(str(tmp_path))
     assert bool(found.names) != bool(found.unknown)
     assert all(os.path.exists(f"/sys/block/{name}/stat") for name in found.names)
+
+
+@pytest.mark.parametrize(("names", "nvme"), [((), False), (("nvme0n1", "nvme1n1"), True), (("nvme0n1", "sda"), False)])
+def test_whether_all_disks_are_nvme(names: tuple[str, ...], nvme: bool) -> None:
+    assert FileDevices(names).nvme is nvme
+
+
+@pytest.mark.parametrize(
+    ("path", "device"),
+    [
+        ("/sys/block/vda/bdi/read_ahead_kb", "vda"),
+        ("/sys/class/bdi/btrfs-1/read_ahead_kb", "btrfs-1"),
+        (None, None),
+    ],
+)
+def test_whose_read_ahead_it_is(path: str | None, device: str | None) -> None:
+    assert FileDevices(read_ahead_path=path).read_ahead_device == device
+
+
+def test_disks_under_several_files_once_each_and_files_without_any(tree: Tree) -> None:
+    tree.mount("0:50", "/pool", "zfs", "pool")
+    tree.write("proc/self/mountinfo", tree.mounts)
+    numbers = {"/models/a": (259, 2), "/models/b": (259, 2), "/pool/c": (0, 50)}
+    disks, unknown = disks_under(RealFS(str(tree.root)), numbers, numbers.__getitem__)
+    assert disks == ("nvme0n1",)
+    assert list(unknown) == ["/pool/c"]
+    assert "ZFS" in unknown["/pool/c"]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from fakes.cold_file import make_cold_file
 
-from moetuned.host import disk_measure
+from moetuned.host import disk_measure, slice_faults
 from moetuned.host.block_devices import under_file
 from moetuned.host.disk_measure import MeasureError, measure_slices
 from moetuned.host.page_cache import resident_pages
@@ -94,7 +94,7 @@ def test_a_budget_bounds_what_is_read(tmp_path: Path):
 
 def test_without_populate_it_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = make_cold_file(tmp_path / "model", FILE)
-    monkeypatch.setattr(disk_measure, "_MADV_POPULATE_READ", 9999)  # EINVAL, as on kernels before 5.14
+    monkeypatch.setattr(slice_faults, "_MADV_POPULATE_READ", 9999)  # EINVAL, as on kernels before 5.14
     assert measure(path).low_bytes_per_second > 0
 
 

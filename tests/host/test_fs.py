@@ -106,3 +106,31 @@ def test_a_root_that_is_itself_a_link(tmp_path: Path) -> None:
     (tmp_path / "real/sys/a").mkdir(parents=True)
     (tmp_path / "root").symlink_to("real")
     assert RealFS(str(tmp_path / "root")).resolve_link("/sys/a") == "/sys/a"
+
+
+@pytest.mark.parametrize("kind", ["fifo", "link to stdin", "device", "in a tree's own /proc"])
+def test_what_could_make_a_reader_wait_is_refused_at_once(tmp_path: Path, kind: str) -> None:
+    place, root = tmp_path / "etc/x.conf", str(tmp_path)
+    if kind == "in a tree's own /proc":
+        place = tmp_path / "proc/x"
+    place.parent.mkdir()
+    path = str(place).removeprefix(root)
+    if kind == "link to stdin":
+        reading, writing = os.pipe()  # as a standard input that nobody writes to
+        place.symlink_to(f"/proc/self/fd/{reading}")
+    elif kind == "device":
+        place.symlink_to("/dev/zero")
+    else:
+        os.mkfifo(place)
+    with pytest.raises(OSError, match="no plain file"):
+        RealFS(root).read_text(path)
+    with pytest.raises(OSError, match="no plain file"):
+        RealFS().read_text(str(place))
+    if kind == "link to stdin":
+        os.close(reading)
+        os.close(writing)
+
+
+def test_a_directory_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(IsADirectoryError):
+        RealFS().read_text(str(tmp_path))

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moetuned.gguf.experts import ExpertMap, ExpertTensor
-from moetuned.host import read_ahead_measure
+from moetuned.host import read_ahead_measure, slice_faults
 from moetuned.host.block_devices import under_file
 from moetuned.host.page_cache import PAGE_BYTES, resident_pages
 from moetuned.host.read_ahead_measure import (
@@ -23,9 +23,9 @@ from moetuned.host.read_ahead_measure import (
     cached_bytes,
     choose_slices,
     mapped_by,
-    open_part,
     read_round,
 )
+from moetuned.host.slice_faults import open_part
 from moetuned.schema.model import ByteRange
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -155,7 +155,7 @@ def test_a_file_that_became_shorter_is_an_error_and_no_signal(cold: tuple[str, d
 def test_an_interruption_leaves_no_mapping_and_no_thread(
     cold: tuple[str, dict[int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(address: int, at: int, length: int) -> None:
+    def interrupted(mapped: slice_faults.MappedSlice, at: int, length: int) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(read_ahead_measure, "_populate", interrupted)
@@ -167,14 +167,9 @@ def test_an_interruption_leaves_no_mapping_and_no_thread(
 def test_a_kernel_that_cannot_populate_says_so(
     cold: tuple[str, dict[int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(read_ahead_measure, "_MADV_POPULATE_READ", 9999)
+    monkeypatch.setattr(slice_faults, "_MADV_POPULATE_READ", 9999)
     with pytest.raises(ReadAheadMeasureError, match=r"Linux 5\.14"):
         read_round(cold[1], iter(EVENLY), WINDOW, threads=1, seconds=1.0, budget_bytes=1)
-
-
-def test_a_part_that_is_gone_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        open_part(str(tmp_path / "none"))
 
 
 def test_who_has_it_mapped(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,10 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from moetuned.decide.rival_match import rivals_of
+from moetuned.host import rivals
 from moetuned.host.fs import RealFS
-from moetuned.host.rivals import find_rivals, look_for_rivals, rivals_of
+from moetuned.host.rivals import look_for_rivals
 
 THP = "/sys/kernel/mm/transparent_hugepage/enabled"
 FILES = {
@@ -35,7 +38,6 @@ def test_everybody_is_found_in_the_order_of_the_boot() -> None:
     kernel = FakeKernel({path: Text(text) for path, text in FILES.items()})
     found = look_for_rivals(kernel, "x86_64")
     assert found.notes == ()
-    assert find_rivals(kernel, "x86_64") == found.rivals
     values = [rival.value for rival in rivals_of(found.rivals, ["/proc/sys/vm/dirty_ratio"])]
     assert values == ["5", "40", "6", "7", "10", "8", "9", "9"]
     assert {rival.path for rival in found.rivals} >= {"/proc/swaps", "/proc/sys/vm/laptop_mode", THP}
@@ -59,7 +61,7 @@ def test_an_empty_machine() -> None:
 
 
 def test_this_machine_can_be_looked_at() -> None:
-    for rival in find_rivals(RealFS()):
+    for rival in look_for_rivals(RealFS()).rivals:
         assert rival.path.startswith(("/proc/", "/sys/"))
         assert rival.what
 
@@ -85,4 +87,23 @@ def test_numbers_that_are_none(tmp_path: Path, value: str) -> None:
     file = tmp_path / "usr/share/tlp/defaults.conf"
     file.parent.mkdir(parents=True)
     file.write_text(f"TLP_ENABLE=1\nMAX_LOST_WORK_SECS_ON_AC={value}\n")
-    assert find_rivals(RealFS(str(tmp_path))) == ()
+    assert look_for_rivals(RealFS(str(tmp_path))).rivals == ()
+
+
+def test_a_fifo_among_the_files_does_not_hang_anybody(tmp_path: Path) -> None:
+    (tmp_path / "etc/sysctl.d").mkdir(parents=True)
+    os.mkfifo(tmp_path / "etc/sysctl.d/10-a.conf")
+    (tmp_path / "etc/sysctl.d/20-b.conf").symlink_to("/dev/zero")
+    (tmp_path / "etc/sysctl.d/30-c.conf").write_text("vm.dirty_ratio = 40\n")
+    found = look_for_rivals(RealFS(str(tmp_path)))
+    assert [rival.value for rival in found.rivals] == ["40"]
+    assert [note.split(" cannot")[0] for note in found.notes] == ["/etc/sysctl.d/10-a.conf", "/etc/sysctl.d/20-b.conf"]
+
+
+def test_so_much_is_read_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = FakeKernel({f"/etc/sysctl.d/{n:02}.conf": Text(f"vm.dirty_ratio = {n}\n") for n in range(40)})
+    monkeypatch.setattr(rivals, "MOST_FILES", 20)
+    found = look_for_rivals(kernel)
+    assert len([path for _, path, _ in kernel.log if path.endswith(".conf") and "sysctl.d" in path]) < 20
+    (note,) = found.notes
+    assert note.startswith("from /etc/sysctl.d/")

@@ -9,12 +9,22 @@ from pathlib import Path
 
 import pytest
 
+from moetuned.host.warming_process import Reporter
+
 COMMAND = [sys.executable, "-m", "moetuned.host.warming_process"]
 
 
 def say(text: bytes) -> tuple[int, list[dict[str, object]]]:
-    done = subprocess.run(COMMAND, input=text, stdout=subprocess.PIPE, check=False, timeout=60)
-    return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
+    """Its answer while its standard input stays open."""
+    with subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdin.write(text)
+        child.stdin.flush()
+        if not text.endswith(b"\n"):
+            child.stdin.close()
+        lines = [json.loads(line) for line in child.stdout]
+        return child.wait(), lines
 
 
 def plan(path: Path, **changes: object) -> bytes:
@@ -29,18 +39,56 @@ def model(tmp_path: Path) -> Path:
     return path
 
 
-def test_an_input_that_closes_at_once_still_gets_one_piece_and_an_answer(model: Path) -> None:
+def test_it_does_all_and_says_so(model: Path) -> None:
     code, lines = say(plan(model))
     assert code == 0
     assert (lines[-1]["finished"], lines[-1]["done_bytes"]) == (True, 4096)
 
 
-def test_a_closed_input_ends_it_between_pieces(model: Path) -> None:
+def test_a_closed_input_ends_it(model: Path) -> None:
     with model.open("r+b") as file:
         file.truncate(64 << 20)
-    code, lines = say(plan(model, ranges=[[0, 0, 64 << 20]]))
+    slow = plan(model, ranges=[[0, 0, 64 << 20]], rate=1 << 20)
+    done = subprocess.run(COMMAND, input=slow, stdout=subprocess.PIPE, check=False, timeout=60)
+    assert done.returncode == 3
+    assert json.loads(done.stdout.splitlines()[-1])["finished"] is False
+
+
+def test_a_backend_that_is_gone_ends_it(model: Path) -> None:
+    with subprocess.Popen(["true"]) as child:
+        pass
+    code, lines = say(plan(model, backend=[child.pid, 5]))
     assert code == 3
-    assert lines[-1]["finished"] is False
+    assert lines == [{"done_bytes": 0, "finished": False, "detail": f"there is no process {child.pid}"}]
+
+
+def test_a_cgroup_that_it_may_not_join(model: Path) -> None:
+    code, lines = say(plan(model, cgroup="/no/such/cgroup"))
+    assert code == 1
+    assert "cannot warm from inside" in str(lines[-1]["error"])
+    code, lines = say(plan(model, cgroup="/no/such/cgroup", outside=True))
+    assert code == 0
+    assert lines[-1]["finished"] is True
+    assert "from outside" in str(lines[-1]["outside"])
+
+
+def test_progress_lines() -> None:
+    reporter = Reporter(1000, {"outside": "x"})
+    assert reporter.line(10.0, 0, None) == {"state": "running", "done_bytes": 0, "outside": "x"}
+    assert reporter.line(10.1, 50, None) is None
+    line = reporter.line(12.0, 200, None)
+    assert line is not None
+    assert (line["rate_bytes_per_second"], line["eta_seconds"]) == (100.0, 8.0)
+    line = reporter.line(12.1, 210, "the disk is needed")
+    assert line is not None
+    assert (line["state"], line["detail"], line["rate_bytes_per_second"]) == ("paused", "the disk is needed", 0.0)
+    assert "eta_seconds" not in line
+    line = reporter.line(20.0, 210, None)
+    assert line is not None
+    assert "rate_bytes_per_second" not in line  # What it read before the pause says nothing of now.
+    line = reporter.line(20.5, 260, None)
+    assert line is not None
+    assert line["rate_bytes_per_second"] == 100.0
 
 
 @pytest.mark.parametrize(
@@ -54,6 +102,9 @@ def test_a_closed_input_ends_it_between_pieces(model: Path) -> None:
         b'{"paths": ["/x"], "ranges": [[1, 0, 5]], "twice": [], "rate": null, "cgroup": null}\n',
         b'{"paths": ["/x"], "ranges": [[0, 0]], "twice": [], "rate": null, "cgroup": null}\n',
         b'{"paths": "/x", "ranges": [], "twice": [], "rate": null, "cgroup": null}\n',
+        b'{"paths": [], "ranges": [], "twice": [], "rate": 0, "cgroup": null}\n',
+        b'{"paths": [], "ranges": [], "twice": [], "rate": null, "cgroup": null, "backend": [1]}\n',
+        b'{"paths": [], "ranges": [], "twice": [], "rate": null, "cgroup": null, "backend": [-1, 5]}\n',
     ],
 )
 def test_a_wrong_plan_is_refused(text: bytes) -> None:

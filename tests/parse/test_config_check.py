@@ -29,6 +29,7 @@ def test_the_default_config_has_no_problem():
         ({"warm": {"budget": "5e9"}}, "or auto"),
         ({"warm": {"rate": 0}}, "error warm.rate: 0: must be at least 1MiB a second"),
         ({"warm": {"rate": "fast"}}, "error warm.rate: 'fast' is no size"),
+        ({"warm": {"prompts": "default"}}, "warning warm.prompts: 'default': has no effect: prompts are sent only to a"),
         ({"limits": {"near": "3%", "critical": "8%"}}, "error limits.near: '3%': must be more headroom than"),
         ({"limits": {"near": "8%", "critical": "8%"}}, "error limits.near"),
         ({"limits": {"near": "1GiB", "critical": "1024MiB"}}, "error limits.near"),
@@ -68,6 +69,8 @@ def test_each_check(sections, expected):
     [
         {"watch": {"interval": "200ms", "residency_every": "1s"}},
         {"warm": {"budget": "16GiB", "rate": "500MiB"}},
+        {"warm": {"protect": "on", "prompts": "off", "prompts_seconds": 5}},
+        {"warm": {"prompts": "/etc/moetuned/prompts.yaml"}, "backends": [BACKEND]},
         {"limits": {"near": "8%", "critical": "512MiB"}},
         {"limits": {"near": 2048, "critical": 1024}},
         {"api": {"listen": False}},

@@ -9,7 +9,10 @@ from moetuned.parse.config_values import (
     listen_address,
     socket_path_problem,
     url_port,
+    wished_swap,
 )
+from moetuned.schema.config import Profile, Tuning
+from moetuned.schema.swap import Swap
 
 
 @pytest.mark.parametrize(
@@ -80,3 +83,18 @@ def test_socket_paths():
     assert "absolute" in (socket_path_problem("run/x") or "")
     assert socket_path_problem("/" + "a" * 106) is None
     assert "107" in (socket_path_problem("/" + "a" * 107) or "")
+
+
+@pytest.mark.parametrize(
+    ("profile", "wish", "wanted"),
+    [
+        (Profile.MOE_OFFLOAD, None, None),
+        (Profile.MOE_OFFLOAD, Swap(file="/swapfile"), Swap(file="/swapfile")),
+        (Profile.MOE_OFFLOAD_ZRAM, None, Swap(zram="auto")),
+        (Profile.MOE_OFFLOAD_ZRAM, Swap(file="/swapfile"), Swap(file="/swapfile")),
+        (Profile.OBSERVE, Swap(file="/swapfile"), None),
+        (Profile.OBSERVE, None, None),
+    ],
+)
+def test_what_a_profile_wishes_for(profile: Profile, wish: Swap | None, wanted: Swap | None) -> None:
+    assert wished_swap(Tuning(profile=profile, swap=wish)) == wanted

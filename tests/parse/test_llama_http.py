@@ -25,6 +25,7 @@ llamacpp:prompt_tokens_total 60
 llamacpp:tokens_predicted_total 12
 llamacpp:n_decode_total 14
 llamacpp:requests_processing 1
+llamacpp:requests_deferred 2
 """
 
 
@@ -55,6 +56,7 @@ def test_everything_of_one_moment() -> None:
         prompt_tokens_total=60.0,
         decode_calls_total=14.0,
         requests_processing=1.0,
+        requests_deferred=2.0,
     )
 
 

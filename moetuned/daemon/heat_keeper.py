@@ -1,0 +1,265 @@
+"""What the daemon learns of the use of a backend's experts: looks on a CPU budget, what they teach, and where it is kept.
+
+The slow parts (reading what is kept, looking, paging out, writing) run in the work lane. What is known is bound to one model and
+one process of the backend; a look of another process teaches nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from moetuned.daemon.heat_record import HeatRecord
+from moetuned.daemon.watched import Watched
+from moetuned.daemon.workers import Lane, Workers
+from moetuned.decide import heat
+from moetuned.decide.warm_plan import RESERVE_RATIO, SMALLEST_RESERVE_BYTES, KnownUse
+from moetuned.gguf.experts import ExpertMap, expert_slices
+from moetuned.host.clock import Clock
+from moetuned.host.expert_residency import ExpertScan, seconds_between
+from moetuned.host.model_files import ModelFile, ModelFileError
+from moetuned.host.model_stamp import model_stamp
+from moetuned.host.page_cache import PAGE_BYTES
+from moetuned.host.page_out import PageOut
+from moetuned.host.processes import ProcessIdentity
+from moetuned.schema.heat import ExpertPages, Heat, ModelStamp
+from moetuned.schema.model import ByteRange
+from moetuned.schema.verdict import Paging, Phase
+from moetuned.state import heat_store
+
+log = logging.getLogger(__name__)
+
+PIECE_SECONDS = 0.005
+PAUSE_SECONDS = 0.02
+SAVE_SECONDS = 60.0
+"""What was learned is written at most this often."""
+IDLE_SECONDS = 60.0
+"""So long nobody must have asked anything before experts of unknown use are paged out to see which come back."""
+SOON_SECONDS = 1.0
+CHEAP_CPU_SECONDS = 0.05
+"""A look that costs no more is also taken when the backend has just answered."""
+
+
+class _Seen(msgspec.Struct, frozen=True):
+    """What a worker saw. `stamp` and `kept` only where they were asked for."""
+
+    pages: ExpertPages | None
+    unknown: str | None
+    cpu_seconds: float
+    stamp: ModelStamp | None = None
+    kept: Heat | None = None
+
+
+class HeatKeeper:
+    """Looks, learns and keeps. `directory`: where what was learned lies; None: it is not kept."""
+
+    def __init__(self, clock: Clock, workers: Workers, directory: str | None) -> None:
+        self._clock = clock
+        self._workers = workers
+        self._directory = directory
+
+    def tick(self, watched: Watched, now: float, *, may_page_out: bool) -> None:
+        """Notice what happens, look when it is due, keep what was learned.
+
+        `may_page_out`: whether what of the model is in memory though nobody is known to use it may be paged out while the backend is idle.
+        """
+        record = self._record(watched, now)
+        if record is None or watched.process is None:
+            return
+        self._notice(watched, record, now)
+        if now >= record.next_look:
+            self._look(watched, record, now)
+        if may_page_out:
+            self._page_out_unverified(watched, record, now)
+        self._save(watched, record, now)
+
+    def use(self, watched: Watched) -> KnownUse | None:
+        """What is known for a warm plan; None when nothing is."""
+        record = watched.heat
+        if record is None or record.state is None or record.pages_of != watched.process:
+            return None
+        order = heat.order(record.state.heat, record.pages)
+        if not order:
+            return None
+        return KnownUse(record.experts, order, record.pages, just_loaded=not watched.has_answered, twice=False)
+
+    def is_opening(self, watched: Watched) -> bool:
+        """Whether it is not known yet what was learned: the first look is not done."""
+        record = watched.heat
+        return (
+            record is not None and record.unknown is None and (not record.opened or record.pages_of != watched.process)
+        )
+
+    def page_out(self, watched: Watched, ranges: Sequence[ByteRange], then: Callable[[], None]) -> bool:
+        """Page ranges of the model out of the backend in the work lane; `then()` is called in the loop afterwards. False: not now."""
+        record, process = watched.heat, watched.process
+        if record is None or process is None:
+            return False
+        record.paged_out = True
+        paths = record.model.identity.paths
+
+        def done(refused: str | None, error: BaseException | None) -> None:
+            if refused or error:
+                log.info("%s: paging out: %s", watched.name, refused or error)
+            if watched.process == process:
+                then()
+
+        key = f"paging out the model of {watched.key}"
+        return self._workers.submit(Lane.WORK, key, lambda: _page_out(process, paths, ranges), done)
+
+    def _record(self, watched: Watched, now: float) -> HeatRecord | None:
+        model = watched.model
+        if model is None or model.experts is None or not model.experts.tensors:
+            watched.heat = None
+            return None
+        if watched.heat is None or watched.heat.model is not model:
+            watched.heat = HeatRecord(model, model.experts)
+            watched.heat.next_look = now
+        return watched.heat
+
+    def _notice(self, watched: Watched, record: HeatRecord, now: float) -> None:
+        phase, paging = watched.verdict.phase, watched.verdict.paging
+        loaded = watched.ready_at is not None and phase in (Phase.IDLE, Phase.PREFILL, Phase.DECODE)
+        if not loaded or paging is Paging.THRASHING:
+            record.healthy = False
+        if watched.warming is not None:
+            record.warmed, record.healthy = True, False
+        busy = phase in (Phase.PREFILL, Phase.DECODE)
+        if busy:
+            record.answered = True
+            watched.has_answered = watched.ready_at is not None or watched.has_answered
+        was_busy = record.calm_since is None
+        record.calm_since = (now if was_busy else record.calm_since) if phase is Phase.IDLE and loaded else None
+        another = loaded and record.pages_of != watched.process
+        answered = was_busy and record.calm_since is not None and record.last_cpu_seconds <= CHEAP_CPU_SECONDS
+        if another or answered:
+            record.next_look = min(record.next_look, now + SOON_SECONDS)
+
+    def _look(self, watched: Watched, record: HeatRecord, now: float) -> None:
+        process, paths = watched.process, record.model.identity.paths
+        directory = None if record.opened else self._directory
+        first = not record.opened
+
+        def done(seen: _Seen | None, error: BaseException | None) -> None:
+            if watched.heat is not record:
+                return
+            at = self._clock.monotonic()
+            if seen is None:
+                record.unknown, record.next_look = f"its experts cannot be looked at: {error}", at + SAVE_SECONDS
+                return
+            record.next_look = at + seconds_between(seen.cpu_seconds)
+            record.last_cpu_seconds = seen.cpu_seconds
+            if first:
+                record.opened, record.stamp, record.kept = True, seen.stamp, seen.kept
+            if watched.process == process:
+                self._learn(watched, record, seen)
+
+        started = self._workers.submit(
+            Lane.WORK,
+            f"looking at the experts of {watched.key}",
+            lambda: _see(record.model, record.experts, paths, directory, first=first),
+            done,
+        )
+        if not started:
+            record.next_look = now + SOON_SECONDS
+
+    def _learn(self, watched: Watched, record: HeatRecord, seen: _Seen) -> None:
+        record.pages, record.unknown, record.pages_of = seen.pages, seen.unknown, watched.process
+        healthy, answered, warmed, paged_out = record.healthy, record.answered, record.warmed, record.paged_out
+        record.healthy, record.answered, record.warmed, record.paged_out = True, False, False, False
+        if seen.pages is None or record.stamp is None:
+            return
+        if record.state is None:
+            record.state = heat.resume(record.kept) if record.kept is not None else heat.fresh(record.stamp, seen.pages)
+            record.saved_look = record.state.heat.look
+        process = None if watched.sample is None else watched.sample.process
+        look = heat.Look(
+            pages=seen.pages,
+            load=watched.process,
+            healthy=healthy and watched.warming is None,
+            answered=answered,
+            warmed=warmed,
+            paged_out=paged_out,
+            read_bytes=None if process is None else process.read_bytes,
+            memory_full=_is_full(watched),
+            page_bytes=PAGE_BYTES,
+        )
+        record.state = heat.step(record.state, look)
+
+    def _page_out_unverified(self, watched: Watched, record: HeatRecord, now: float) -> None:
+        """Once a load, and only for a model of which nothing was known before: what was in use costs one read of it."""
+        if (
+            record.kept is not None
+            or record.state is None
+            or record.pages is None
+            or record.pages_of != watched.process
+        ):
+            return
+        if record.calm_since is None or now - record.calm_since < IDLE_SECONDS or not watched.has_answered:
+            return
+        if watched.warming is not None or watched.warm_wanted is not None or _is_full(watched) is not True:
+            return
+        cells = heat.unverified(record.state, record.pages)
+        ranges = [one for cell in cells for one in expert_slices(record.experts, *cell)]
+        if ranges and not record.paged_out and self.page_out(watched, ranges, lambda: None):
+            log.info(
+                "%s: paging out %d experts that nobody is known to use, to see which come back",
+                watched.name,
+                len(cells),
+            )
+            record.next_look = now + SOON_SECONDS
+
+    def _save(self, watched: Watched, record: HeatRecord, now: float) -> None:
+        state = record.state
+        if self._directory is None or state is None or state.heat.look == record.saved_look or now < record.next_save:
+            return
+        known, paths, directory, wall = state.heat, record.model.identity.paths, self._directory, self._clock.wall()
+        interrupted = watched.warm.state in ("waiting", "running", "paused")
+
+        def done(_kept: bool | None, error: BaseException | None) -> None:
+            if error is not None:
+                log.warning("%s: what was learned of its experts cannot be kept: %s", watched.name, error)
+
+        started = self._workers.submit(
+            Lane.WORK,
+            f"keeping what was learned of {watched.key}",
+            lambda: heat_store.save(paths, known, wall, restore_interrupted=interrupted, directory=directory),
+            done,
+        )
+        if started:
+            record.next_save, record.saved_look = now + SAVE_SECONDS, known.look
+
+
+def _see(model: ModelFile, experts: ExpertMap, paths: Sequence[str], directory: str | None, *, first: bool) -> _Seen:
+    """A look with pauses, and at first what an earlier run has learned."""
+    scan = ExpertScan(paths, experts)
+    while not scan.advance(PIECE_SECONDS):
+        time.sleep(PAUSE_SECONDS)
+    stamp = kept = None
+    if first:
+        try:
+            stamp = model_stamp(model)
+        except ModelFileError as error:
+            return _Seen(None, str(error), scan.cpu_seconds)
+        if directory is not None and scan.result is not None:
+            kept, _ = heat_store.load(paths, stamp, (scan.result.layers, scan.result.experts), directory)
+    return _Seen(scan.result, scan.unknown, scan.cpu_seconds, stamp, kept)
+
+
+def _page_out(process: ProcessIdentity, paths: Sequence[str], ranges: Sequence[ByteRange]) -> str | None:
+    work = PageOut(process, paths, ranges)
+    while not work.advance():
+        time.sleep(PAUSE_SECONDS)
+    return work.refused
+
+
+def _is_full(watched: Watched) -> bool | None:
+    """Whether nothing more can be cached under the backend's limit without evicting something; None: unknown."""
+    memory = watched.memory
+    if memory.limit_bytes is None or memory.headroom_bytes is None or memory.file_cache_bytes is None:
+        return None
+    reserve = max(SMALLEST_RESERVE_BYTES, int(memory.limit_bytes * RESERVE_RATIO))
+    return memory.headroom_bytes - memory.file_cache_bytes <= 2 * reserve

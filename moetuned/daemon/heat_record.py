@@ -1,0 +1,36 @@
+"""What the daemon holds of the use of a backend's experts between looks. Plain state, changed by the loop's thread only."""
+
+from __future__ import annotations
+
+from moetuned.decide.heat import HeatState
+from moetuned.gguf.experts import ExpertMap
+from moetuned.host.model_files import ModelFile
+from moetuned.host.processes import ProcessIdentity
+from moetuned.schema.heat import ExpertPages, Heat, ModelStamp
+
+
+class HeatRecord:
+    """What is known of one backend's use of its model. Belongs to the loop's thread."""
+
+    def __init__(self, model: ModelFile, experts: ExpertMap) -> None:
+        self.model = model
+        self.experts = experts
+        self.stamp: ModelStamp | None = None
+        self.kept: Heat | None = None
+        """What an earlier run learned."""
+        self.opened = False
+        self.state: HeatState | None = None
+        self.pages: ExpertPages | None = None
+        self.pages_of: ProcessIdentity | None = None
+        """The process at the time of that look."""
+        self.unknown: str | None = None
+        self.next_look = 0.0
+        self.last_cpu_seconds = 0.0
+        self.saved_look = 0
+        self.next_save = 0.0
+        self.calm_since: float | None = None
+        # Since the last look:
+        self.healthy = True
+        self.answered = False
+        self.warmed = False
+        self.paged_out = False

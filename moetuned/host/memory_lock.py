@@ -1,0 +1,131 @@
+"""Keeps ranges of a model locked in memory: starts the locking process in the backend's cgroup and follows it without blocking."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from moetuned.host.cgroup_process import CgroupProcess, start_small
+from moetuned.schema.model import ByteRange
+
+
+class _Line(msgspec.Struct):
+    """One line of the locking process."""
+
+    locked_bytes: int = 0
+    held: bool = False
+    rss_bytes: int | None = None
+    released: str | None = None
+    error: str | None = None
+
+
+class LockProgress(msgspec.Struct, frozen=True):
+    """What is locked. `state`: locking | held | released | failed; `detail` says why it was released or failed, one sentence.
+
+    `rss_bytes` of the process counts what it has locked.
+    """
+
+    state: str
+    locked_bytes: int
+    goal_bytes: int
+    rss_bytes: int | None = None
+    detail: str = ""
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing is locked any more and the process is gone."""
+        return self.state in ("released", "failed")
+
+
+class MemoryLock:
+    """A running locking process. Watch `fileno()` for reading, then call `advance()`."""
+
+    def __init__(self, process: CgroupProcess, goal_bytes: int) -> None:
+        """Use `lock_in_cgroup`."""
+        self._process = process
+        self._outcome: LockProgress | None = None
+        self.progress = LockProgress("locking", 0, goal_bytes)
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    def fileno(self) -> int:
+        """Its standard output; -1 once it has ended."""
+        return self._process.fileno()
+
+    def advance(self) -> LockProgress:
+        """Read what it has said, never waiting for more. Once `ended`, everything is closed."""
+        for text in self._process.lines():
+            try:
+                self._take(msgspec.json.decode(text, type=_Line))
+            except msgspec.MsgspecError:
+                continue
+        if self._process.code is not None and not self.progress.ended:
+            self._end(self._process.code)
+        return self.progress
+
+    def stop(self) -> None:
+        """Have it let go and end, within a piece it is at; `advance` says when it has."""
+        self._process.stop()
+
+    def kill(self) -> None:
+        """End it now and collect it; all is released when this returns."""
+        self._process.kill()
+        if not self.progress.ended and self._process.code is not None:
+            self._end(self._process.code)
+
+    def _take(self, line: _Line) -> None:
+        goal = self.progress.goal_bytes
+        if line.error is not None:
+            self._outcome = LockProgress("failed", 0, goal, detail=line.error)
+        elif line.released is not None:
+            self._outcome = LockProgress("released", 0, goal, detail=line.released)
+        else:
+            state = "held" if line.held else "locking"
+            self.progress = LockProgress(state, line.locked_bytes, goal, line.rss_bytes)
+
+    def _end(self, code: int) -> None:
+        goal = self.progress.goal_bytes
+        if self._outcome is not None:
+            self.progress = self._outcome
+        elif self._process.stopped:
+            self.progress = LockProgress("released", 0, goal, detail="it was told to")
+        else:
+            why = "the kernel or somebody killed it" if code == -9 else f"it ended unexpectedly (code {code})"
+            self.progress = LockProgress("failed", 0, goal, detail=f"the locking process is gone: {why}")
+
+
+def lock_in_cgroup(
+    paths: Sequence[str],
+    part_bytes: Sequence[int],
+    ranges: Sequence[ByteRange],
+    *,
+    budget_bytes: int,
+    keep_free_bytes: int,
+    keep_free_ratio: float,
+    rate_bytes_per_second: int,
+    cgroup_directory: str | None,
+) -> MemoryLock:
+    """Start locking `ranges` (whole pages, as `decide.protection` gives them) of the model's part files.
+
+    It locks nothing when they are more than `budget_bytes` or the whole model, and lets go when less than `keep_free_bytes` or
+    `keep_free_ratio` of a limit is left. `cgroup_directory`: the backend's memory cgroup (None: stay where the daemon is, and only the
+    machine's RAM limits). Raises StartError.
+    """
+    plan = msgspec.json.encode(
+        {
+            "paths": list(paths),
+            "sizes": list(part_bytes),
+            "ranges": [(one.part, one.offset, one.length) for one in ranges],
+            "budget": budget_bytes,
+            "keep_free_bytes": keep_free_bytes,
+            "keep_free_ratio": keep_free_ratio,
+            "rate": rate_bytes_per_second,
+            "cgroup": cgroup_directory,
+        }
+    )
+    process = start_small("moetuned.host.memory_lock_process", plan)
+    return MemoryLock(process, sum(one.length for one in ranges))

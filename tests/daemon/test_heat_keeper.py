@@ -1,0 +1,238 @@
+"""Learning over a backend's life: looked at when it is loaded and when it has answered, kept, and used by the next load."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from daemon_fakes import FakeClock, HeldWorkers
+
+from moetuned.daemon import heat_keeper as module
+from moetuned.daemon.heat_keeper import HeatKeeper
+from moetuned.daemon.watched import Watched
+from moetuned.host.model_files import read_model
+from moetuned.host.processes import ProcessIdentity
+from moetuned.schema.heat import ExpertPages
+from moetuned.schema.model import ByteRange
+from moetuned.schema.sample import BackendSample, ProcessCounters
+from moetuned.schema.snapshot import MemoryView, WarmView
+from moetuned.schema.verdict import Paging, Phase, Verdict
+
+FULL = MemoryView("cgroup", limit_bytes=1 << 30, headroom_bytes=1 << 29, file_cache_bytes=1 << 29)
+
+
+class Rig:
+    """A backend whose experts are as resident as `cached` says."""
+
+    def __init__(self, model: Path, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.clock, self.workers = FakeClock(), HeldWorkers()
+        self.directory = str(directory / "heat")
+        self.model = read_model(str(model))
+        self.cached: list[int] | None = None
+        self.cpu_seconds = 0.01
+        self.paged_out: list[ByteRange] = []
+        monkeypatch.setattr(module, "_see", self._see(module._see))
+        monkeypatch.setattr(module, "_page_out", self._page_out)
+        self.start()
+
+    def start(self, pid: int = 10) -> None:
+        """The daemon anew."""
+        self.workers.jobs.clear()
+        self.keeper = HeatKeeper(self.clock, self.workers, self.directory)  # type: ignore[arg-type]
+        self.watched = Watched("glm", None, self.clock.now)
+        self.watched.model = self.model
+        self.load(pid)
+
+    def load(self, pid: int) -> None:
+        self.watched.forget_process(self.clock.now)
+        self.watched.follow_process(ProcessIdentity(pid, 1), self.clock.now)
+        self.watched.ready_at = self.clock.now
+        self.watched.memory = FULL
+        self.read = 0
+        self.be(Phase.IDLE)
+
+    def be(self, phase: Phase, paging: Paging = Paging.STEADY) -> None:
+        self.watched.verdict = Verdict("glm", self.clock.now, phase=phase, paging=paging)
+        pid = 0 if self.watched.process is None else self.watched.process.pid
+        self.watched.sample = BackendSample("glm", process=ProcessCounters(pid, read_bytes=self.read))
+
+    def tick(self, seconds: float = 1.0, *, may_page_out: bool = False) -> None:
+        self.clock.now += seconds
+        self.keeper.tick(self.watched, self.clock.now, may_page_out=may_page_out)
+
+    def look(self) -> None:
+        """Until a look has been made and its result is there."""
+        for _ in range(40):
+            self.tick()
+            if self.waits("looking"):
+                self.workers.finish("looking", really=True)
+                return
+        raise AssertionError("it does not look")
+
+    def waits(self, what: str) -> bool:
+        """Whether such work was given to a lane."""
+        return any(what in key for _, key, _, _ in self.workers.jobs)
+
+    def answer(self, *cells: int) -> None:
+        """A request that uses these experts."""
+        assert self.cached is not None
+        self.be(Phase.DECODE)
+        self.tick()
+        for cell in cells:
+            self.read += (self.whole[cell] - self.cached[cell]) * 4096
+            self.cached[cell] = self.whole[cell]
+        self.be(Phase.IDLE)
+        self.look()
+
+    @property
+    def whole(self) -> tuple[int, ...]:
+        pages = self.watched.heat.pages if self.watched.heat is not None else None
+        assert pages is not None
+        return pages.whole
+
+    @property
+    def order(self) -> tuple[tuple[int, int], ...]:
+        use = self.keeper.use(self.watched)
+        return () if use is None else use.order
+
+    def _see(self, real):
+        def see(*arguments, **options):
+            seen = real(*arguments, **options)
+            pages = seen.pages
+            assert pages is not None
+            if self.cached is None:
+                self.cached = [0] * len(pages.whole)
+            pages = ExpertPages(pages.layers, pages.experts, tuple(self.cached), pages.whole)
+            return msgspec.structs.replace(seen, pages=pages, cpu_seconds=self.cpu_seconds)
+
+        return see
+
+    def _page_out(self, _process, _paths, ranges) -> None:
+        self.paged_out += ranges
+
+
+@pytest.fixture
+def rig(small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rig:
+    return Rig(small_model, tmp_path, monkeypatch)
+
+
+def test_what_was_used_is_learned_kept_and_known_to_the_next_daemon(rig: Rig) -> None:
+    assert rig.keeper.use(rig.watched) is None
+    rig.tick()
+    assert rig.keeper.is_opening(rig.watched)
+    rig.workers.finish("looking", really=True)
+    assert not rig.keeper.is_opening(rig.watched)
+    assert rig.order == (), "what is in memory is not known to be used"
+    rig.answer(1)
+    assert rig.cached is not None
+    rig.cached[1] = 0
+    rig.answer(2)
+    experts = rig.watched.heat.pages.experts  # type: ignore[union-attr]
+    assert next(layer * experts + expert for layer, expert in rig.order) == 2
+    rig.workers.finish("keeping", really=True)
+    rig.tick(61)
+    rig.workers.finish("keeping", really=True)
+    rig.start(pid=11)
+    assert rig.keeper.use(rig.watched) is None
+    rig.look()
+    assert {layer * experts + expert for layer, expert in rig.order} == {1, 2}
+    use = rig.keeper.use(rig.watched)
+    assert use is not None
+    assert use.just_loaded
+    assert not use.twice
+    rig.answer()
+    use = rig.keeper.use(rig.watched)
+    assert use is not None
+    assert not use.just_loaded
+
+
+def test_nothing_is_learned_while_it_thrashes_or_while_we_warm(rig: Rig) -> None:
+    rig.look()
+    rig.be(Phase.DECODE, Paging.THRASHING)
+    rig.tick()
+    rig.answer(1)
+    assert rig.order == ()
+    rig.watched.warming = object()  # type: ignore[assignment]
+    rig.tick()
+    rig.watched.warming = None
+    rig.answer(2)
+    assert rig.order == ()
+    rig.look()
+    rig.answer(3)
+    assert len(rig.order) == 1
+
+
+def test_another_process_is_looked_at_at_once_and_its_answer_is_its_own(rig: Rig) -> None:
+    rig.cpu_seconds = 0.5
+    rig.look()
+    rig.tick()
+    assert rig.workers.jobs == [], "a dear look is not taken again soon"
+    rig.load(11)
+    assert rig.keeper.is_opening(rig.watched)
+    rig.look()
+    assert not rig.keeper.is_opening(rig.watched)
+    rig.load(12)
+    rig.tick()
+    rig.tick()
+    rig.load(13)
+    rig.workers.finish("looking", really=True)
+    assert rig.keeper.use(rig.watched) is None, "it was of the process before"
+
+
+def test_looks_keep_to_their_share_of_a_core(rig: Rig) -> None:
+    rig.cpu_seconds = 0.3
+    rig.look()
+    rig.be(Phase.DECODE)
+    rig.tick()
+    rig.be(Phase.IDLE)
+    rig.tick(200)
+    assert rig.workers.jobs == []
+    rig.tick(150)
+    assert rig.waits("looking")
+
+
+def test_experts_of_unknown_use_are_paged_out_once_when_nobody_asks(rig: Rig) -> None:
+    rig.look()
+    assert rig.cached is not None
+    rig.cached[5:9] = rig.whole[5:9]
+    rig.load(11)
+    rig.look()
+    rig.tick(120, may_page_out=True)
+    assert rig.paged_out == [], "nobody has asked anything yet"
+    rig.answer(1)
+    rig.tick(30, may_page_out=True)
+    assert not rig.waits("paging")
+    rig.tick(40, may_page_out=False)
+    assert not rig.waits("paging")
+    rig.tick(1, may_page_out=True)
+    rig.workers.finish("paging", really=True)
+    assert rig.paged_out
+    before = len(rig.paged_out)
+    for _ in range(3):
+        rig.look()
+        rig.tick(100, may_page_out=True)
+    assert len(rig.paged_out) == before
+
+
+def test_a_model_without_experts_and_one_that_cannot_be_looked_at(rig: Rig) -> None:
+    rig.tick()
+    rig.workers.finish("looking", OSError("gone"))
+    assert "gone" in (rig.watched.heat.unknown or "")  # type: ignore[union-attr]
+    assert not rig.keeper.is_opening(rig.watched), "warming must not wait for it"
+    assert rig.keeper.use(rig.watched) is None
+    rig.watched.model = None
+    rig.tick()
+    assert rig.watched.heat is None
+    assert not rig.keeper.is_opening(rig.watched)
+
+
+def test_what_was_learned_is_not_kept_while_a_restore_is_not_done(rig: Rig) -> None:
+    rig.look()
+    rig.answer(1)
+    rig.watched.warm = WarmView("paused")
+    rig.tick(61)
+    rig.workers.finish("keeping", really=True)
+    rig.start(pid=11)
+    rig.look()
+    assert rig.order == ()

@@ -1,0 +1,183 @@
+"""A lock on what every token needs: when it is taken, and that it is let go for memory, for another process and at the end."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from daemon_fakes import FakeClock
+
+from moetuned.daemon import protecting as module
+from moetuned.daemon.loop import Loop
+from moetuned.daemon.protecting import Protecting
+from moetuned.daemon.settings import settings_of
+from moetuned.daemon.watched import Watched
+from moetuned.decide.protection import RETRY_SECONDS
+from moetuned.host.memory_lock import LockProgress
+from moetuned.host.model_files import read_model
+from moetuned.host.processes import ProcessIdentity
+from moetuned.host.spawn import StartError
+from moetuned.schema.config import Config, Protect, Warm
+from moetuned.schema.snapshot import MemoryView, WarmView
+from moetuned.schema.verdict import MemoryState, Phase, Verdict
+
+GIB = 1 << 30
+ON = settings_of(Config(warm=Warm(protect=Protect.ON)))
+
+
+class FakeLock:
+    def __init__(self) -> None:
+        self._read, self._write = os.pipe()
+        self.progress = LockProgress("locking", 0, 100)
+        self.stopped = self.killed = False
+
+    def fileno(self) -> int:
+        return self._read
+
+    def say(self, progress: LockProgress) -> None:
+        self.progress = progress
+        os.write(self._write, b"x")
+
+    def advance(self) -> LockProgress:
+        os.read(self._read, 100)
+        return self.progress
+
+    def stop(self) -> None:
+        self.stopped = True
+
+    def kill(self) -> None:
+        self.killed = True
+
+
+class Rig:
+    def __init__(self, model: Path) -> None:
+        self.clock = FakeClock()
+        self.loop = Loop(self.clock)
+        self.protecting = Protecting(self.loop, self.clock)
+        self.watched = Watched("glm", None, self.clock.now)
+        self.watched.follow_process(ProcessIdentity(10, 1), self.clock.now)
+        self.watched.model = read_model(str(model))
+        self.watched.ready_at = self.clock.now
+        self.watched.memory = MemoryView("cgroup", limit_bytes=4 * GIB, headroom_bytes=3 * GIB, file_cache_bytes=GIB)
+        self.watched.verdict = Verdict("glm", 0.0, phase=Phase.IDLE)
+        self.mapped: tuple[str, ...] = (str(model),)
+        self.locks: list[FakeLock] = []
+        self.asked: list[dict[str, Any]] = []
+
+    def lock_in_cgroup(self, paths, part_bytes, ranges, **options) -> FakeLock:
+        self.asked.append({"ranges": ranges, **options})
+        self.locks.append(FakeLock())
+        return self.locks[-1]
+
+    def tick(self, seconds: float = 11.0, **settings: object) -> None:
+        self.clock.now += seconds
+        self.protecting.tick(self.watched, msgspec.structs.replace(ON, **settings), self.clock.now)
+
+    def hold(self) -> FakeLock:
+        self.tick()
+        self.locks[-1].say(LockProgress("held", 100, 100))
+        self.loop.run_once(0)
+        return self.locks[-1]
+
+
+@pytest.fixture
+def rig(small_model: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
+    rig = Rig(small_model)
+    monkeypatch.setattr(module, "lock_in_cgroup", rig.lock_in_cgroup)
+    monkeypatch.setattr(module, "mapped_models", lambda _pid: rig.mapped)
+    yield rig
+    rig.loop.close()
+
+
+def test_off_by_default(rig: Rig) -> None:
+    rig.tick(protect=Protect.OFF)
+    assert (rig.asked, rig.watched.protect.state) == ([], "off")
+
+
+def test_locked_and_told(rig: Rig) -> None:
+    rig.hold()
+    assert len(rig.asked) == 1
+    assert rig.asked[0]["budget_bytes"] == sum(one.length for one in rig.asked[0]["ranges"])
+    assert (rig.watched.protect.state, rig.watched.protect.locked_bytes) == ("held", 100)
+    assert "that every token needs is locked" in rig.watched.protect.detail
+    rig.tick()
+    assert len(rig.asked) == 1
+
+
+def not_ready(rig: Rig) -> None:
+    rig.watched.ready_at = None
+
+
+def warming(rig: Rig) -> None:
+    rig.watched.warm = WarmView("running")
+
+
+def unmapped(rig: Rig) -> None:
+    rig.mapped = ("/other.gguf",)
+
+
+def unreadable(rig: Rig) -> None:
+    rig.mapped = ()
+
+
+def unlimited(rig: Rig) -> None:
+    rig.watched.memory = MemoryView()
+
+
+def no_process(rig: Rig) -> None:
+    rig.watched.process = None
+
+
+@pytest.mark.parametrize("arrange", [not_ready, warming, unmapped, unreadable, unlimited, no_process])
+def test_nothing_is_locked_and_it_says_why(rig: Rig, arrange) -> None:
+    arrange(rig)
+    rig.tick()
+    assert rig.asked == []
+    assert rig.watched.protect.state == "none"
+    assert rig.watched.protect.detail
+
+
+def test_let_go_when_memory_is_short_and_not_tried_again_soon(rig: Rig) -> None:
+    lock = rig.hold()
+    rig.watched.verdict = Verdict("glm", 0.0, phase=Phase.IDLE, memory=MemoryState.NEAR_LIMIT)
+    rig.tick(1)
+    assert lock.stopped
+    lock.say(LockProgress("released", 0, 100, detail="it was told to"))
+    rig.loop.run_once(0)
+    assert rig.watched.protect.state == "released"
+    rig.watched.verdict = Verdict("glm", 0.0, phase=Phase.IDLE)
+    rig.tick(RETRY_SECONDS / 2)
+    assert len(rig.asked) == 1
+    rig.tick(RETRY_SECONDS)
+    assert len(rig.asked) == 2
+
+
+@pytest.mark.parametrize("change", ["process", "headroom", "off"])
+def test_let_go_for_what_it_was_not_taken_for(rig: Rig, change: str) -> None:
+    lock = rig.hold()
+    if change == "process":
+        rig.watched.process = ProcessIdentity(11, 1)
+    if change == "headroom":
+        rig.watched.memory = MemoryView("cgroup", limit_bytes=4 * GIB, headroom_bytes=GIB // 4, file_cache_bytes=GIB)
+    rig.tick(1, protect=Protect.OFF if change == "off" else Protect.ON)
+    assert lock.stopped
+
+
+def test_at_the_end_it_is_ended(rig: Rig) -> None:
+    lock = rig.hold()
+    rig.protecting.end(rig.watched)
+    assert lock.killed
+    rig.protecting.end(rig.watched)
+
+
+def test_a_process_that_cannot_start_is_told(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> FakeLock:
+        raise StartError("no memory")
+
+    monkeypatch.setattr(module, "lock_in_cgroup", refuse)
+    rig.tick()
+    assert (rig.watched.protect.state, rig.watched.protect.detail) == ("failed", "no memory")
