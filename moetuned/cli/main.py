@@ -15,10 +15,13 @@ import pkgutil
 import sys
 from typing import Any
 
-import click
+try:
+    import click
 
-from moetuned import __version__
-from moetuned.api.errors import DaemonError
+    from moetuned import __version__
+    from moetuned.api.errors import DaemonError
+except KeyboardInterrupt:  # Ctrl-C while it is still starting
+    sys.exit(130)
 
 EXIT_NO = 1
 EXIT_USAGE = 2

@@ -7,9 +7,19 @@ from collections.abc import Sequence
 
 import msgspec
 
+from moetuned.decide.read_ahead import CLEARLY, LOWEST_KIB, TIE
 from moetuned.schema.snapshot import TunableView
 from moetuned.schema.units import format_bytes, format_rate
 
+_TIES = (
+    f"of those within {TIE * 100:.0f} % of the fastest the smallest is best, as it reads least (below {LOWEST_KIB} KiB only if "
+    f"{CLEARLY * 100:.0f} % faster)."
+)
+_EXPLAINED = (
+    "Expected speed: slices a second, less what reading in vain pushes out of memory, as a share of the fastest; "
+    + _TIES
+)
+_EXPLAINED_IN_MEMORY = "Expected speed: slices a second as a share of the fastest, as all fits into memory; " + _TIES
 _NARROWEST_BAR = 10
 _WIDEST_BAR = 50
 
@@ -28,7 +38,8 @@ class ReadAheadReport(msgspec.Struct, frozen=True):
     """What was measured: the JSON of `moetunectl tune readahead --json`. Fields are added, never renamed.
 
     `now_kib`: the setting as it was and is, `best_kib` the proposal, `computed_kib` what a profile would set without measuring.
-    `cached_bytes`: how much of the model is taken to be in memory.
+    `cached_bytes`: how much of the model is taken to be in memory. `noisy`: the rounds differed by more (`noise_ratio`) than the
+    values do, so the proposal is the computed value (the present one where none can be computed) and not a measured one.
     """
 
     model: str
@@ -48,6 +59,8 @@ class ReadAheadReport(msgspec.Struct, frozen=True):
     values: tuple[ValueLine, ...]
     notes: tuple[str, ...] = ()
     applied: TunableView | None = None
+    noisy: bool = False
+    noise_ratio: float = 0.0
 
 
 def render(report: ReadAheadReport, width: int = 80) -> str:
@@ -61,7 +74,9 @@ def render(report: ReadAheadReport, width: int = 80) -> str:
             width,
         ),
         "",
-        *plot(report.values, report.now_kib, report.best_kib, width),
+        *plot(report.values, report.now_kib, report.best_kib, width, best="computed" if report.noisy else "best"),
+        "",
+        *_wrapped(_EXPLAINED if report.cached_ratio < 1.0 else _EXPLAINED_IN_MEMORY, width),
         "",
         *_wrapped(_verdict(report), width),
         *_wrapped(_of_the_profiles(report), width),
@@ -71,9 +86,9 @@ def render(report: ReadAheadReport, width: int = 80) -> str:
     return "\n".join(lines) + "\n"
 
 
-def plot(values: Sequence[ValueLine], now_kib: int, best_kib: int, width: int) -> list[str]:
-    """A bar for each value, as long as its expected speed; the present value and the best are marked."""
-    marks = {each.kib: _mark(each.kib, now_kib, best_kib) for each in values}
+def plot(values: Sequence[ValueLine], now_kib: int, best_kib: int, width: int, *, best: str = "best") -> list[str]:
+    """A bar for each value, as long as its expected speed; the present value and the `best` are marked."""
+    marks = {each.kib: _mark(each.kib, now_kib, best_kib, best) for each in values}
     tail = max((len(mark) for mark in marks.values()), default=0)
     head = f"{'KiB':>6}  {'slices at':>9}  {'read':>6}  "
     room = max(_NARROWEST_BAR, min(_WIDEST_BAR, width - len(head) - len(" 100 %") - tail - 2))
@@ -93,12 +108,22 @@ def _grown(amplification: float | None) -> str:
     return f"{amplification:.0f}x" if amplification >= 99.5 else f"{amplification:.1f}x"
 
 
-def _mark(kib: int, now_kib: int, best_kib: int) -> str:
-    words = [word for word, at in (("now", now_kib), ("best", best_kib)) if at == kib]
+def _mark(kib: int, now_kib: int, best_kib: int, best: str) -> str:
+    words = [word for word, at in (("now", now_kib), (best, best_kib)) if at == kib]
     return f"<- {' and '.join(words)}" if words else ""
 
 
 def _verdict(report: ReadAheadReport) -> str:
+    if report.noisy:
+        proposed = (
+            f"{report.best_kib} KiB, computed from the slices, is proposed instead"
+            if report.best_kib == report.computed_kib
+            else f"the present {report.now_kib} KiB is kept"
+        )
+        return (
+            f"Too noisy to tell: the rounds differ by up to {report.noise_ratio * 100:.0f} %, more than the values do, so {proposed}. "
+            "Let the machine come to rest and measure again, with a larger --seconds."
+        )
     if report.best_kib == report.now_kib:
         return f"The present {report.now_kib} KiB is the best of them here; nothing is to be changed."
     by_kib = {each.kib: each for each in report.values}
@@ -114,7 +139,7 @@ def _verdict(report: ReadAheadReport) -> str:
 
 def _of_the_profiles(report: ReadAheadReport) -> str:
     """What is set without measuring; nothing where it says the same."""
-    if report.computed_kib is None or report.computed_kib == report.best_kib:
+    if report.noisy or report.computed_kib is None or report.computed_kib == report.best_kib:
         return ""
     return f"The profiles set {report.computed_kib} KiB, computed from the slices alone; the config wins over them."
 

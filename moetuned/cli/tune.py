@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Iterator
 from typing import Any, NoReturn
 
 import click
@@ -21,10 +20,12 @@ from moetuned.cli.tune_options import (
     EXIT_NO,
     EXIT_REFUSED,
     Options,
+    borrowed_here,
     config_or_fail,
     fail,
     look,
     options_of,
+    persisted,
     places,
     planned_steps,
     print_json,
@@ -33,22 +34,17 @@ from moetuned.cli.tune_options import (
     require_root,
     wishes,
 )
-from moetuned.cli.tune_rivals import Rivals, find
 from moetuned.cli.tune_swap import apply_swap, is_recorded, planned_swap, rollback_swap, verify_swap, warnings
-from moetuned.host.fs import RealFS
-from moetuned.schema.config import Config, Profile
+from moetuned.host.fs import HostFS, RealFS
+from moetuned.schema.config import Config
 from moetuned.schema.snapshot import TunableView, TuneAnswer
-from moetuned.schema.swap import SwapStep, SwapStepKind
-from moetuned.schema.tunable import PlannedStep, Wanted
 from moetuned.state import borrowed_setting, tuning
-from moetuned.state.tuning_views import show_wanted
 from moetuned.state.undo_journal import (
     Held,
     JournalError,
     is_held,
     open_journal,
     read_boot_id,
-    read_journal,
 )
 
 _PATIENCE_SECONDS = 90.0
@@ -58,6 +54,7 @@ _IN_ORDER = frozenset({"applied", "already", "adjusted", "skipped", "restored"})
 _IN_FILES = {
     "explain": "tune_explain",
     "persist": "tune_persist",
+    "plan": "tune_plan",
     "readahead": "tune_readahead",
     "unpersist": "tune_persist",
 }
@@ -69,32 +66,6 @@ class Report(msgspec.Struct, frozen=True):
 
     ok: bool
     tuning: tuple[TunableView, ...]
-    notes: tuple[str, ...] = ()
-
-
-class PlanLine(msgspec.Struct, frozen=True):
-    """JSON of one line of the plan. `original`: what stood there before moetuned, if it is ours now.
-
-    `step`: write, already or skipped; of swap make, keep, already or skipped. `also_set_by`: who else sets it, to something else.
-    """
-
-    name: str
-    step: str
-    now: str | None
-    wanted: str
-    original: str | None
-    reason: str
-    why: str
-    risk: str
-    not_when: str
-    also_set_by: tuple[str, ...] = ()
-
-
-class PlanReport(msgspec.Struct, frozen=True):
-    """JSON of the plan."""
-
-    profile: str
-    steps: tuple[PlanLine, ...]
     notes: tuple[str, ...] = ()
 
 
@@ -122,44 +93,9 @@ def command() -> None:
     """Set the machine up for models larger than RAM, and give it back exactly as it was."""
 
 
-@command.command()
-@wishes
-@places
-def plan(**values: Any) -> None:
-    """Say what apply would do, and why; change nothing."""
-    options = options_of(values)
-    held, notes = look(options)
-    config = config_or_fail(options)
-    wanted, steps = planned_steps(options, config, held)
-    rivals = find(options)
-    lines = (
-        *(_plan_line(step, held.get(step.wanted.spec.name), rivals) for step in steps),
-        *(_swap_line(step, rivals) for step in planned_swap(options, config)),
-    )
-    notes = (*notes, *warnings(options), *(rivals.notes if lines else ()))
-    if options.as_json:
-        print_json(PlanReport(wanted.profile.value, lines, notes))
-        return
-    print_table(
-        ("SETTING", "NOW", "WANTED", "STEP", "BECAUSE OF"),
-        [
-            (
-                line.name,
-                f"{line.now or '?'}{f' (was {line.original})' if line.original is not None else ''}",
-                line.wanted,
-                line.step,
-                line.reason,
-            )
-            for line in lines
-        ],
-        [tuple(_paragraphs(line)) for line in lines],
-    )
-    if not lines:
-        click.echo(f"Nothing to set: profile {wanted.profile.value}. Try --profile {Profile.MOE_OFFLOAD.value}.")
-    print_notes(notes)
-
-
-@command.command()
+@command.command(
+    epilog="Examples:\n\n\b\n  sudo moetunectl tune apply\n  sudo moetunectl tune apply --profile moe-offload"
+)
 @wishes
 @places
 @socket
@@ -174,11 +110,13 @@ def apply(path: str | None, **values: Any) -> None:
         _finish_answer(options, ask_instead_of_root(options, "apply", path))
     if is_held(options.journal):  # before the config is read: a daemon may use another one than the default
         _finish_answer(options, ask_holder(options, "apply", path))
-    held, _ = look(options)
+    held = look(options)[0].held
     config = config_or_fail(options)
-    _, steps = planned_steps(options, config, held)
-    swap_wanted = bool(planned_swap(options, config)) or is_recorded(options)
-    if not steps and not swap_wanted and not os.path.exists(options.journal):
+    swap = planned_swap(options, config)
+    kept = (options.journal, borrowed_setting.journal_path(options.journal))
+    if not (
+        planned_steps(options, config, held, swap) or swap or is_recorded(options) or any(map(os.path.exists, kept))
+    ):
         _finish(options, (), (), "Nothing to set.")
     try:
         views, notes = _apply_here(options, config, held)
@@ -192,38 +130,48 @@ def _apply_here(
 ) -> tuple[tuple[TunableView, ...], tuple[str, ...]]:
     """Views and notes of applying in this process. Raises JournalError.
 
-    Swap first: some settings depend on where it lives.
+    What a measurement has left first, or it would be taken for the original; then swap: some settings depend on where it lives.
     """
     fs = RealFS(options.root)
-    with open_journal(options.journal, read_boot_id(fs)) as journal:
+    boot_id = read_boot_id(fs)
+    with open_journal(options.journal, boot_id) as journal:
+        borrowed, notes = _give_back_borrowed(fs, options, boot_id)
         swap = apply_swap(options, config)
-        _, steps = planned_steps(options, config, held)
-        return (*tuning.apply(fs, journal, steps, by_hand=True), *swap), (*journal.notes, *warnings(options))
+        views = tuning.apply(fs, journal, planned_steps(options, config, held), by_hand=True)
+        return (*borrowed, *views, *swap), (*notes, *journal.notes, *warnings(options))
 
 
-@command.command()
+def _give_back_borrowed(fs: HostFS, options: Options, boot_id: str) -> tuple[tuple[TunableView, ...], tuple[str, ...]]:
+    """Views and notes of giving back what a measurement that was killed has left."""
+    try:
+        return borrowed_setting.give_back(fs, options.journal, boot_id), ()
+    except JournalError as error:
+        return (), (str(error),)
+
+
+@command.command(
+    epilog="Examples:\n\n\b\n  moetunectl tune verify\n  moetunectl tune verify --json && echo all is as wanted"
+)
 @wishes
 @places
 def verify(**values: Any) -> None:
     """Compare the settings with what they should be. Exits 1 if one is not as wanted."""
     options = options_of(values)
-    held, notes = look(options)
+    contents, notes = look(options)
+    borrowed, borrowed_notes = borrowed_here(options)
     config = config_or_fail(options)
-    _, steps = planned_steps(options, config, held)
-    views = (*_verify_here(options, held, steps), *verify_swap(options, planned_swap(options, config)))
-    _finish(options, views, (*notes, *warnings(options)), "Nothing to check.")
+    swap = planned_swap(options, config)
+    steps = planned_steps(options, config, contents.held, swap)
+    settings = tuning.verify(RealFS(options.root), contents.held, steps, yields=contents.yields)
+    settings = borrowed_setting.explain(settings, contents.held.values(), borrowed)
+    views = (*settings, *verify_swap(options, swap))
+    if tunables.changes_nothing(config.tuning):
+        notes = (*notes, *persisted(options))
+    ok = None if not borrowed_notes else False
+    _finish(options, views, (*notes, *borrowed_notes, *warnings(options)), "Nothing to check.", ok=ok)
 
 
-def _verify_here(options: Options, held: dict[str, Held], steps: tuple[PlannedStep, ...]) -> tuple[TunableView, ...]:
-    fs = RealFS(options.root)
-    try:
-        yields = read_journal(options.journal, read_boot_id(fs)).yields
-    except JournalError:  # `look` has said so
-        yields = {}
-    return tuning.verify(fs, held, steps, yields=yields)
-
-
-@command.command()
+@command.command(epilog="Examples:\n\n\b\n  sudo moetunectl tune rollback\n  sudo moetunectl tune rollback --json")
 @places
 @socket
 @click.option("--alone", is_flag=True, help="Ask no running daemon; exit 4 where one holds the journal.")
@@ -258,13 +206,11 @@ def _rollback_here(
     fs = RealFS(options.root)
     boot_id = read_boot_id(fs)
     with open_journal(options.journal, boot_id) as journal:
-        notes, problems = journal.notes, journal.problems
-        try:  # what a measurement has borrowed may be one of the settings
-            borrowed = borrowed_setting.give_back(fs, options.journal, boot_id)
-        except JournalError as error:
-            borrowed, notes = (), (*notes, str(error))
+        problems = journal.problems
+        borrowed, notes = _give_back_borrowed(fs, options, boot_id)  # it may be one of the settings
         views = (*borrowed, *tuning.rollback(fs, journal))
-        return (*views, *rollback_swap(options, patience_seconds)), notes, problems
+        views = (*views, *tuning.left_to_others(fs, journal, views))
+        return (*views, *rollback_swap(options, patience_seconds)), (*journal.notes, *notes), problems
 
 
 def _unreadable(path: str, lines: int) -> str:
@@ -276,51 +222,9 @@ def _unreadable(path: str, lines: int) -> str:
     )
 
 
-def _paragraphs(line: PlanLine) -> Iterator[str]:
-    """What stands below a line of the plan."""
-    yield line.why
-    yield f"Risk: {line.risk}" + (f" Not when: {line.not_when}" if line.not_when else "")
-    if line.also_set_by:
-        yield f"Also set by: {'; '.join(line.also_set_by)}"
-
-
-def _plan_line(step: PlannedStep, held: Held | None, rivals: Rivals) -> PlanLine:
-    wanted: Wanted = step.wanted
-    manual = tunables.manual_of(wanted.spec)
-    return PlanLine(
-        name=wanted.spec.name,
-        step=step.kind.value,
-        now=tuning.show_cell(step.now),
-        wanted=show_wanted(wanted),
-        original=tuning.show_cell(held.original) if held is not None else None,
-        reason=step.reason,
-        why=manual.why,
-        risk=manual.risk,
-        not_when=manual.not_when,
-        also_set_by=rivals.of(wanted.spec.place, wanted.cell.value),
-    )
-
-
-def _swap_line(step: SwapStep, rivals: Rivals) -> PlanLine:
-    asked_by = "tuning.swap or the profile"
-    return PlanLine(
-        name=step.name,
-        step=step.kind.value,
-        now="none" if step.kind is SwapStepKind.MAKE else step.wanted if step.kind is SwapStepKind.KEEP else None,
-        wanted=step.wanted,
-        original=None,
-        reason=step.reason or asked_by,
-        why=step.why,
-        risk=step.risk,
-        not_when="",
-        also_set_by=rivals.of_swap(),
-    )
-
-
 def _finish_answer(options: Options, answer: TuneAnswer, *, given_back: bool = False) -> NoReturn:
     """What a daemon did when it was asked."""
-    # A daemon makes and takes away swap on the side: that is planned when it answers.
-    fine = _IN_ORDER | {"planned"} | ({"drifted", "yielded"} if given_back else set())
+    fine = _IN_ORDER | ({"drifted", "yielded"} if given_back else set())
     ok = all(view.state in fine for view in answer.tuning)
     _finish(options, answer.tuning, answer.notes, _NOTHING_HELD if given_back else "Nothing to set.", ok=ok)
 

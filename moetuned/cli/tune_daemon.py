@@ -12,6 +12,7 @@ import msgspec
 from moetuned.api.errors import DaemonError, DaemonUnreachable
 from moetuned.api.socket_path import find_socket
 from moetuned.cli.tune_options import EXIT_REFUSED, Options, fail, require_root
+from moetuned.cli.tune_swap import follow
 from moetuned.schema.snapshot import TuneAnswer
 
 TIMEOUT_SECONDS = 60.0
@@ -85,4 +86,5 @@ def _ask(options: Options, do: Do, path: str | None) -> TuneAnswer:
         answer = msgspec.convert(given, TuneAnswer)
     except msgspec.ValidationError as error:
         raise DaemonError(f"The daemon's answer is none of this version ({error}); restart it.") from error
+    answer = follow(client, answer)
     return msgspec.structs.replace(answer, notes=(*answer.notes, HAS_READ)) if do == "apply" else answer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from typing import Any
 
 import click
@@ -25,11 +26,20 @@ from moetuned.cli.tune_rivals import Rivals, find
 from moetuned.host.fs import RealFS
 from moetuned.parse.config_problem import ConfigError
 from moetuned.schema.tunable import Bound, Targets, Tunable, TunableSpec
-from moetuned.state import tuning
+from moetuned.state.tuning_views import show_cell
 from moetuned.state.undo_journal import Held
 
+_SWAP = (
+    "swap: swap that moetuned makes is no kernel setting but a wish of its own, `tuning.swap` with `file`, `size`, `zram` and "
+    "`priority`; see docs/configure.md#swap, and `moetunectl tune plan` for what it would make here. The settings beside it are "
+    "vm.swappiness and vm.page-cluster."
+)
 
-@click.command()
+
+@click.command(
+    epilog="Examples:\n\n\b\n  moetunectl tune explain\n  moetunectl tune explain vm.dirty_ratio\n"
+    "  moetunectl tune explain read_ahead --json"
+)
 @click.argument("key", required=False)
 @click.option("--config", type=click.Path(), help="Config whose models' devices are shown. [the daemon's]")
 @places
@@ -40,15 +50,17 @@ def explain(key: str | None, **values: Any) -> None:
         chosen = [tunables.load(name) for name in tunables.module_names()]
     else:
         found = tunables.find(key)
+        if found is None and key.removeprefix("tuning.").partition(".")[0] in ("swap", "zram"):
+            _explain_swap(options)
+            return
         if found is None:
-            known = ", ".join(tunables.load(name).spec.name for name in tunables.module_names())
-            fail(f"{key}: moetuned does not know this setting; it knows {known}", EXIT_USAGE)
+            fail(f"{key}: moetuned does not know this setting; {_near(key)}", EXIT_USAGE)
         chosen = [found]
-    held, notes = look(options)
+    contents, notes = look(options)
     fs = RealFS(options.root)
     targets = _targets(options) if any(tunable.spec.per_device for tunable in chosen) else Targets()
     rivals = find(options)
-    entries = [_explained(options, fs, tunable, held, targets, rivals) for tunable in chosen]
+    entries = [_explained(options, fs, tunable, contents.held, targets, rivals) for tunable in chosen]
     if options.as_json:
         print_json(entries)
         return
@@ -58,6 +70,22 @@ def explain(key: str | None, **values: Any) -> None:
             if label not in ("name", "summary") and text is not None:
                 print_wrapped(f"{label.replace('_', ' ')}: {text}")
     print_notes(notes)
+
+
+def _explain_swap(options: Options) -> None:
+    if options.as_json:
+        name, _, summary = _SWAP.partition(": ")
+        print_json([{"name": name, "summary": summary}])
+    else:
+        print_wrapped(_SWAP)
+
+
+def _near(key: str) -> str:
+    names = [tunables.load(name).spec.name for name in tunables.module_names()]
+    near = difflib.get_close_matches(
+        key.replace("/", ".").lower(), {*names, *tunables.known_sysctls()}, n=1, cutoff=0.7
+    )
+    return f"did you mean {near[0]}?" if near else f"it knows {', '.join(names)}"
 
 
 def _explained(
@@ -72,9 +100,9 @@ def _explained(
         found = tunables.instances(fs, tunable, known, device_of(options))
         now = "; ".join(_now(fs, each) for each in found)
     if spec.per_device:
-        originals = [f"{name} {tuning.show_cell(entry.original)}" for name, entry in held.items() if _is_of(name, spec)]
+        originals = [f"{name} {show_cell(entry.original)}" for name, entry in held.items() if _is_of(name, spec)]
     else:
-        originals = [f"{tuning.show_cell(held[spec.name].original)}"] if spec.name in held else []
+        originals = [f"{show_cell(held[spec.name].original)}"] if spec.name in held else []
     return {
         "name": spec.name,
         "summary": manual.summary,
@@ -102,7 +130,7 @@ def _wanted(spec: TunableSpec) -> str:
 
 def _now(fs: RealFS, spec: TunableSpec) -> str:
     reading = tunables.read_instance(fs, spec)
-    value = tuning.show_cell(reading.cell) or f"unknown, {reading.unknown}"
+    value = show_cell(reading.cell) or f"unknown, {reading.unknown}"
     return f"{spec.name} {value}" if spec.per_device else value
 
 

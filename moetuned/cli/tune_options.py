@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
@@ -13,18 +14,27 @@ import click
 import msgspec
 
 from moetuned import tunables
+from moetuned.decide.persist import OWN_FILES
 from moetuned.host.block_devices import device_number
-from moetuned.host.config_files import DEFAULT_PATH, load_files
-from moetuned.host.fs import RealFS
+from moetuned.host.config_files import DEFAULT_PATH, LoadedConfig, load_files
+from moetuned.host.durable_file import read_private
+from moetuned.host.fs import HostFS, RealFS
 from moetuned.host.tuning_targets import find_targets, model_target
+from moetuned.parse.config_check import check
 from moetuned.parse.config_problem import ConfigError
-from moetuned.schema.config import Config, Profile, Tuning
+from moetuned.parse.config_text import FurtherCheck
+from moetuned.schema.config import Config, Profile
+from moetuned.schema.swap import SwapStep
 from moetuned.schema.tunable import ModelTarget, PlannedStep, Targets
-from moetuned.state.undo_journal import Held, JournalError, default_path, read_boot_id, read_journal
+from moetuned.state import borrowed_setting
+from moetuned.state.borrowed_setting import Borrowed
+from moetuned.state.undo_journal import Held, JournalContents, JournalError, default_path, read_boot_id, read_journal
 
 EXIT_NO = 1
 EXIT_USAGE = 2
 EXIT_REFUSED = 4
+
+_JOURNAL_START = b'{"record":'
 
 _Command = TypeVar("_Command", bound=Callable[..., None])
 
@@ -44,7 +54,10 @@ def places(function: _Command) -> _Command:
     for option in (
         click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs."),
         click.option(
-            "--root", default="/", type=click.Path(file_okay=False), help="Look at a tree of files instead of /."
+            "--root",
+            default="/",
+            type=click.Path(exists=True, file_okay=False),
+            help="Look at a tree of files instead of /.",
         ),
         click.option(
             "--journal",
@@ -74,28 +87,65 @@ def options_of(values: Mapping[str, Any]) -> Options:
     """The options as given, with the journal's path worked out."""
     root = os.path.abspath(values["root"])
     path = values["journal"]
-    if path is None:
+    if path is not None:
+        _check_journal(os.path.abspath(path))
+    else:
         path = default_path(os.environ.get("MOETUNED_STATE_DIR")) if root == "/" else root + default_path(None)
     return Options(values["as_json"], root, os.path.abspath(path), values.get("config"), values.get("profile"))
 
 
+def _check_journal(path: str) -> None:
+    """Raises click.BadParameter for a path in a directory that is not the journal's own.
+
+    Everything beside it would be taken for moetuned's, and measuring makes a directory there.
+    """
+    directory = os.path.dirname(path)
+    try:
+        status = os.stat(directory)
+    except OSError:  # not there, or not ours to look at: whoever opens the journal says so
+        return
+    if status.st_uid not in (0, os.geteuid()) or status.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        hint = f"{directory} is no directory of the journal's own: others may use it, too; name one of mode 0700"
+        raise click.BadParameter(hint, param_hint="--journal")
+    try:
+        start = read_private(path, 8 << 20)[: len(_JOURNAL_START)]
+    except OSError:
+        return
+    if start and not _JOURNAL_START.startswith(start):
+        raise click.BadParameter(f"{path} is no undo journal", param_hint="--journal")
+
+
 def read_config(options: Options) -> Config:
     """The config that the options mean, with `--profile` put in. Raises ConfigError."""
+    return _loaded(options).config
+
+
+def _loaded(options: Options, further: Sequence[FurtherCheck] = ()) -> LoadedConfig:
     default = DEFAULT_PATH if options.root == "/" else options.root + DEFAULT_PATH
-    config = load_files(options.config, tunables.known_sysctls(), default).config
+    loaded = load_files(options.config, tunables.known_sysctls(), default, further=further)
     if options.profile is None:
-        return config
-    return msgspec.structs.replace(
-        config, tuning=msgspec.structs.replace(config.tuning, profile=Profile(options.profile))
-    )
+        return loaded
+    tuning = msgspec.structs.replace(loaded.config.tuning, profile=Profile(options.profile))
+    return msgspec.structs.replace(loaded, config=msgspec.structs.replace(loaded.config, tuning=tuning))
 
 
 def config_or_fail(options: Options) -> Config:
-    """As `read_config`; ends the program with the problems and exit code 2."""
+    """As `read_config`; ends the program with the problems and exit code 2, those of values that the kernel refuses too."""
+    return checked_config(options)[0]
+
+
+def checked_config(options: Options) -> tuple[Config, tuple[str, ...]]:
+    """As `config_or_fail`, with what looks like a mistake under `tuning`, each a sentence with its file and line."""
     try:
-        return read_config(options)
+        loaded = _loaded(options, (tunables.check_tuning,))
     except ConfigError as error:
         fail(str(error), EXIT_USAGE)
+    config = loaded.config
+    # Another profile than the config's own: what is of no use with that one may be of use with this one.
+    relevant = loaded.warnings if options.profile is None else (*check(config), *tunables.check_tuning(config))
+    return config, tuple(
+        str(each) for each in relevant if each.path.startswith("tuning") and each.severity == "warning"
+    )
 
 
 def targets_of(options: Options, config: Config) -> Targets:
@@ -114,27 +164,51 @@ def device_of(options: Options) -> Callable[[str], tuple[int, int]]:
     return device_number if options.root == "/" else lambda path: device_number(options.root + path)
 
 
-def planned_steps(options: Options, config: Config, held: Mapping[str, Held]) -> tuple[Tuning, tuple[PlannedStep, ...]]:
-    """The config's tuning and what applying it would do; ends the program when the config asks for what cannot be."""
+def planned_steps(
+    options: Options, config: Config, held: Mapping[str, Held], swap: Sequence[SwapStep] = ()
+) -> tuple[PlannedStep, ...]:
+    """What applying the config's tuning would do once the planned `swap` is made; ends the program where it asks for what cannot be."""
     steps, problems = tunables.plan_tuning(
         RealFS(options.root),
         config.tuning,
-        targets_of(options, config),
+        msgspec.structs.replace(targets_of(options, config), swap=tuple(swap)),
         device_of(options),
         {name: entry.original for name, entry in held.items()},
     )
     if problems:
         fail("\n".join(problems), EXIT_USAGE)
-    return config.tuning, steps
+    return steps
 
 
-def look(options: Options) -> tuple[dict[str, Held], tuple[str, ...]]:
-    """What the journal holds, without taking it; that it cannot be read is a note."""
+def real_fs(options: Options) -> HostFS:
+    """The machine, or the tree, that is looked at."""
+    return RealFS(options.root)
+
+
+def persisted(options: Options) -> tuple[str, ...]:
+    """A note on each file of `tune persist` that is there: it sets values at each boot whatever the config says."""
+    fs = RealFS(options.root)
+    there = [path for path in OWN_FILES if fs.exists(path)]
+    return tuple(f"{path} sets values at each boot; `moetunectl tune unpersist` takes it away" for path in there)
+
+
+def borrowed_here(options: Options) -> tuple[Borrowed, tuple[str, ...]]:
+    """What a measurement has borrowed, or left, and notes; that it cannot be seen is a note. Changes nothing."""
+    fs = RealFS(options.root)
+    try:
+        return borrowed_setting.look(fs, options.journal, read_boot_id(fs)), ()
+    except JournalError as error:
+        known = os.path.exists(borrowed_setting.journal_path(options.journal))
+        return Borrowed(), (str(error),) if known else ()
+
+
+def look(options: Options) -> tuple[JournalContents, tuple[str, ...]]:
+    """What the journal says, without taking it, and notes; that it cannot be read is a note."""
     try:
         contents = read_journal(options.journal, read_boot_id(RealFS(options.root)))
     except JournalError as error:
-        return {}, (f"{error}; originals are not known here",)
-    return contents.held, (*contents.notes, *contents.problems)
+        return JournalContents(), (f"{error}; originals are not known here",)
+    return contents, (*contents.notes, *contents.problems)
 
 
 def require_root(options: Options) -> None:
@@ -144,13 +218,21 @@ def require_root(options: Options) -> None:
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], below: Sequence[Sequence[str]] = ()) -> None:
-    """Columns as wide as their widest cell, the last as long as it is; `below` are wrapped paragraphs under each row."""
+    """Columns as wide as their widest cell, the last as long as it is; `below` are wrapped paragraphs under each row.
+
+    On a terminal where a row does not fit, its last cell stands below it, too.
+    """
     if not rows:
         return
     widths = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header) - 1)]
     for number, row in enumerate((header, *rows)):
         cells = [text.ljust(width) for text, width in zip(row, widths, strict=False)]
-        click.echo("  ".join([*cells, row[-1]]).rstrip())
+        line = "  ".join([*cells, row[-1]]).rstrip()
+        if number and sys.stdout.isatty() and len(line) > shutil.get_terminal_size().columns:
+            click.echo("  ".join(cells).rstrip())
+            print_wrapped(row[-1])
+        else:
+            click.echo(line)
         if number and below:
             for text in below[number - 1]:
                 print_wrapped(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -24,12 +25,19 @@ from moetuned.cli.tune_options import (
     require_root,
     wishes,
 )
+from moetuned.cli.tune_swap import is_recorded, planned_swap
 from moetuned.decide.persist import OWN_FILES, READERS, disks_of, plan_persist, plan_unpersist, preview
+from moetuned.decide.swap_plan import ZRAM_NAME, swap_file_name
+from moetuned.decide.swap_values import DEPENDENT
 from moetuned.host.device_identity import device_match
 from moetuned.host.fs import RealFS
 from moetuned.host.rivals import look_for_rivals
 from moetuned.host.system_file import read_system_file, replace_files
+from moetuned.parse.config_values import wished_swap
+from moetuned.schema.config import Config, Profile
 from moetuned.schema.persisted import FileChange, FileStep, LeftOut, PersistPlan
+from moetuned.schema.swap import SwapStep, SwapStepKind
+from moetuned.schema.tunable import PlannedStep, StepKind
 
 _NOTHING_NOW = "They count from the next boot on; `moetunectl tune apply` or the daemon sets the same values now."
 _CHANGED = (FileStep.WRITE, FileStep.REMOVE)
@@ -63,16 +71,38 @@ def persist(dry_run: bool, **values: Any) -> None:
     options = options_of(values)
     _may_write(options, dry_run)
     config = config_or_fail(options)
-    held, notes = look(options)
-    _, steps = planned_steps(options, config, held)
+    contents, notes = look(options)
+    swap = planned_swap(options, config)
+    steps = planned_steps(options, config, contents.held, swap)
     fs = RealFS(options.root)
     found = look_for_rivals(fs)
     disks = {name: device_match(fs, name) for name in disks_of(steps)}
     unread = [path for path, programs in READERS.items() if not any(map(fs.exists, programs))]
-    plan = plan_persist(steps, disks, _own_files(options), found.rivals, unread)
-    _finish(
-        options, plan, (*notes, *found.notes), dry_run=dry_run, empty="Nothing to keep: no setting of the plan can be."
-    )
+    own = _own_files(options)
+    plan = plan_persist(steps, disks, own, found.rivals, unread, _unkept(options, config, steps, swap))
+    empty = "Nothing to keep: no setting of the plan can be."
+    if not steps:
+        profile = config.tuning.profile.value
+        empty = f"Nothing to keep: profile {profile} sets nothing. Try --profile {Profile.MOE_OFFLOAD.value}."
+    if there := [path for path, text in own.items() if text is not None]:
+        empty += f" In /etc there still is {', '.join(there)}; `moetunectl tune unpersist` takes it away."
+    _finish(options, plan, (*notes, *found.notes), dry_run=dry_run, empty=empty)
+
+
+def _unkept(options: Options, config: Config, steps: Sequence[PlannedStep], swap: Sequence[SwapStep]) -> dict[str, str]:
+    """Swap that moetuned makes, and values that are only right with it: at boot there is none until the daemon makes it."""
+    wish = wished_swap(config.tuning)
+    names = [] if wish is None or wish.zram is None else [ZRAM_NAME]
+    names += [] if wish is None or wish.file is None else [swap_file_name(wish.file)]
+    reasons = {step.name: step.reason for step in swap if step.kind in (SwapStepKind.ALREADY, SwapStepKind.SKIPPED)}
+    found = {name: reasons.get(name) or "no file makes it; the daemon does at each start" for name in names}
+    if is_recorded(options) or any(step.kind in (SwapStepKind.MAKE, SwapStepKind.KEEP) for step in swap):
+        found |= {
+            step.wanted.spec.name: "its value is for swap that moetuned makes, which is not there before the daemon makes it"
+            for step in steps
+            if step.wanted.by_profile and step.wanted.spec.name in DEPENDENT and step.kind is not StepKind.SKIPPED
+        }
+    return found
 
 
 @click.command(epilog="Examples:\n\n\b\n  moetunectl tune unpersist --dry-run\n  sudo moetunectl tune unpersist")

@@ -8,19 +8,21 @@ Page cache is dropped around the slices that are read, of this model only.
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import statistics
 import sys
 import textwrap
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import click
 import msgspec
 
 from moetuned import tunables
+from moetuned.cli.read_ahead_advice import how_to_keep
 from moetuned.cli.read_ahead_view import ReadAheadReport, ValueLine, render
 from moetuned.cli.tune_options import (
     EXIT_NO,
@@ -39,6 +41,8 @@ from moetuned.decide.read_ahead import (
     best,
     computed,
     expected,
+    is_noisy,
+    noise_ratio,
     typical_slice_bytes,
     window_bytes,
 )
@@ -63,13 +67,15 @@ from moetuned.schema.snapshot import TunableView
 from moetuned.schema.tunable import Cell, Codec, Place, PlannedStep, StepKind, TunableSpec, Wanted
 from moetuned.schema.units import format_bytes, parse_bytes
 from moetuned.state import tuning
-from moetuned.state.borrowed_setting import BorrowError, borrow, clear_up, journal_path
+from moetuned.state.borrowed_setting import BorrowError, borrow, clear_up, open_borrowed
 from moetuned.state.undo_journal import Held, JournalBusyError, JournalError, UndoJournal, open_journal, read_boot_id
 
 _VALUES = (16, 32, 64, 128, 256, 512, 1024, 2048)
 _LOWEST_KIB, _HIGHEST_KIB, _MOST_VALUES = 4, 65536, 16
-_ROUNDS = 3
+_ROUNDS, _MOST_ROUNDS = 3, 5
+"""More than three where these do not agree."""
 _FEWEST_SLICES = 24
+_EXIT_STOPPED = 130
 _MOST_THREADS = 8
 _SEED = 1
 _REACHED_THE_DISK = 0.5
@@ -107,6 +113,12 @@ def _size(_context: click.Context, _option: click.Parameter, value: str | None) 
         raise click.BadParameter(str(error)) from error
 
 
+def _seconds(_context: click.Context, _option: click.Parameter, value: float) -> float:
+    if not math.isfinite(value):  # a range lets nan through
+        raise click.BadParameter("write a number of seconds")
+    return value
+
+
 def _kibs(_context: click.Context, _option: click.Parameter, value: str | None) -> tuple[int, ...] | None:
     """The numbers of "32,64,128"; a usage error otherwise."""
     if value is None:
@@ -139,6 +151,7 @@ def _kibs(_context: click.Context, _option: click.Parameter, value: str | None) 
     type=click.FloatRange(1, 3600),
     default=40,
     show_default=True,
+    callback=_seconds,
     help="Time to measure for, all values together.",
 )
 @click.option(
@@ -150,7 +163,13 @@ def _kibs(_context: click.Context, _option: click.Parameter, value: str | None) 
     callback=_size,
     help="How much of the model will be in memory. [what this machine or container has left]",
 )
-@click.option("--apply", "apply_it", is_flag=True, help="Set the best one, as `tune apply` does.")
+@click.option(
+    "--apply",
+    "apply_it",
+    is_flag=True,
+    help="Set the best one now. The next `tune apply` or start of the daemon takes it away unless the config has it.",
+)
+@click.option("--config", type=click.Path(), help="Config that the advice is for. [the daemon's]")
 @places
 def readahead(**values: Any) -> None:
     """Measure which read-ahead suits MODEL on the disk that it is on, and propose the best.
@@ -167,14 +186,17 @@ def readahead(**values: Any) -> None:
         _journal_is_free(options)
     cached, cached_ratio, notes = _memory(values["memory"], model)
     try:
-        with open_journal(journal_path(options.journal), read_boot_id(RealFS())) as journal:
+        with open_borrowed(options.journal, read_boot_id(RealFS())) as journal:
             notes += [
                 f"an earlier measurement was killed: {view.name} is {view.state}, {view.now}"
                 for view in clear_up(RealFS(), journal)
             ]
             asked = _asked(values, model, experts)
-            measured = _measure(asked, journal)
+            measured = _measure(asked, journal, cached_ratio)
             journal.tidy()
+    except KeyboardInterrupt:
+        click.echo("moetunectl: stopped; the setting is as it was", err=True)
+        sys.exit(_EXIT_STOPPED)
     except JournalBusyError:
         fail("another `moetunectl tune readahead` runs; wait until it is done", EXIT_REFUSED)
     except (JournalError, BorrowError) as error:
@@ -182,9 +204,9 @@ def readahead(**values: Any) -> None:
     except (ReadAheadMeasureError, OSError) as error:
         fail(f"{values['model']}: {error}", EXIT_NO)
     report = _report(asked, measured, cached, cached_ratio, notes)
-    if values["apply_it"] and report.best_kib != report.now_kib:
+    if values["apply_it"] and not report.noisy and report.best_kib != report.now_kib:
         report = msgspec.structs.replace(report, applied=_apply(options, asked, report.best_kib))
-    _show(options, report, applied=values["apply_it"])
+    _show(options, report, asked, apply_it=values["apply_it"])
 
 
 def _model(path: str) -> tuple[ModelFile, ExpertMap]:
@@ -222,6 +244,13 @@ def _asked(values: dict[str, Any], model: ModelFile, experts: ExpertMap) -> _Ask
             EXIT_REFUSED,
         )
     kibs = values["values"] or tuple(each for each in _VALUES if each << 10 >= PAGE_BYTES)
+    kibs = tuple(sorted({*kibs, *((now,) if now << 10 >= PAGE_BYTES else ())}))
+    least = _ROUNDS * sum((typical_slice_bytes(experts) or 0) + window_bytes(kib) for kib in kibs)
+    if values["budget"] < least:
+        fail(
+            f"--bytes: reading one slice with each value in each round takes {format_bytes(least)}; give more",
+            EXIT_USAGE,
+        )
     return _Asked(
         model=model,
         experts=experts,
@@ -229,7 +258,7 @@ def _asked(values: dict[str, Any], model: ModelFile, experts: ExpertMap) -> _Ask
         place=Place(devices.read_ahead_path, Codec.INTEGER, taken_at_open=True),
         device=devices.read_ahead_device,
         now_kib=now,
-        values=tuple(sorted({*kibs, *((now,) if now << 10 >= PAGE_BYTES else ())})),
+        values=kibs,
         slices=slices,
         threads=_threads(),
         seconds=values["seconds"],
@@ -268,12 +297,13 @@ def _memory(asked: int | None, model: ModelFile) -> tuple[int, float, list[str]]
     cached = min(room, size)
     if cached == size:
         notes.append("all of the model fits into memory: its read-ahead counts only until it is there; see --memory")
+        return cached, 1.0, notes
     if layout is None or layout.expert_bytes == 0:
         return cached, 0.0, notes
     return cached, max(0.0, min(1.0, (cached - layout.other_bytes) / layout.expert_bytes)), notes
 
 
-def _measure(asked: _Asked, journal: UndoJournal) -> _Measured:
+def _measure(asked: _Asked, journal: UndoJournal, cached_ratio: float) -> _Measured:
     """Raises BorrowError, JournalError, ReadAheadMeasureError, OSError."""
     opened: dict[int, dict[int, int]] = {}
     rounds: dict[int, list[Round]] = {kib: [] for kib in asked.values}
@@ -282,11 +312,13 @@ def _measure(asked: _Asked, journal: UndoJournal) -> _Measured:
         for kib in asked.values:
             opened[kib] = _opened_at(asked, journal, kib)
         cached = cached_bytes(opened[asked.values[0]], asked.slices)
-        share = _ROUNDS * len(asked.values)
-        for number in range(_ROUNDS):
-            ours = asked.slices[number::_ROUNDS]
+        share = _MOST_ROUNDS * len(asked.values)
+        for number in range(_MOST_ROUNDS):
+            if number >= _ROUNDS and not is_noisy(expected(_points(rounds), cached_ratio)):
+                break
+            ours = asked.slices[number % _ROUNDS :: _ROUNDS]
             for kib in asked.values if number % 2 == 0 else asked.values[::-1]:
-                _progress(f"round {number + 1} of {_ROUNDS}, {kib} KiB")
+                _progress(f"round {number + 1} of {max(_ROUNDS, number + 1)}, {kib} KiB")
                 rounds[kib].append(
                     read_round(
                         opened[kib],
@@ -316,8 +348,7 @@ def _measure(asked: _Asked, journal: UndoJournal) -> _Measured:
             f"up to {format_bytes(cached)} of the model were in memory and what was read of it is not any more; it comes back as it "
             "is used"
         )
-    points = tuple(_point(kib, rounds[kib]) for kib in asked.values)
-    return _Measured(points, read, time.monotonic() - began, tuple(notes))
+    return _Measured(_points(rounds), read, time.monotonic() - began, tuple(notes))
 
 
 def _opened_at(asked: _Asked, journal: UndoJournal, kib: int) -> dict[int, int]:
@@ -338,15 +369,21 @@ def _opened_at(asked: _Asked, journal: UndoJournal, kib: int) -> dict[int, int]:
     return borrow(RealFS(), journal, _name(asked.device), asked.place, str(kib), opening)
 
 
+def _points(rounds: Mapping[int, Sequence[Round]]) -> tuple[Point, ...]:
+    return tuple(_point(kib, of_one) for kib, of_one in rounds.items())
+
+
 def _point(kib: int, rounds: Sequence[Round]) -> Point:
     """The median of the rounds' speeds: virtual disks are throttled by spells."""
     useful = sum(each.useful_bytes for each in rounds)
     read = [each.read_bytes for each in rounds if each.read_bytes is not None]
+    speeds = tuple(each.useful_bytes / max(each.seconds, 1e-9) for each in rounds)
     return Point(
         kib=kib,
-        useful_bytes_per_second=statistics.median(each.useful_bytes / max(each.seconds, 1e-9) for each in rounds),
+        useful_bytes_per_second=statistics.median(speeds),
         amplification=sum(read) / useful if len(read) == len(rounds) and useful else None,
         slices=sum(each.slices for each in rounds),
+        rounds=speeds,
     )
 
 
@@ -358,6 +395,7 @@ def _report(
     assert chosen is not None
     slice_bytes = typical_slice_bytes(asked.experts) or 0
     by_rule = computed(slice_bytes, asked.devices.rotational, nvme=asked.devices.nvme)
+    noisy = is_noisy(curve)
     return ReadAheadReport(
         model=asked.model.identity.paths[0],
         model_bytes=asked.model.identity.size_bytes,
@@ -365,7 +403,7 @@ def _report(
         device=asked.device,
         setting=asked.place.path,
         now_kib=asked.now_kib,
-        best_kib=chosen.kib,
+        best_kib=(by_rule.kib or asked.now_kib) if noisy else chosen.kib,
         computed_kib=by_rule.kib,
         computed_because=by_rule.because,
         cached_bytes=cached,
@@ -375,6 +413,8 @@ def _report(
         read_bytes=measured.read_bytes,
         values=tuple(_line(each) for each in curve),
         notes=(*notes, *measured.notes),
+        noisy=noisy,
+        noise_ratio=noise_ratio(measured.points),
     )
 
 
@@ -428,30 +468,17 @@ def _name(device: str) -> str:
     return f"read_ahead_kb {device}"
 
 
-def _show(options: Options, report: ReadAheadReport, *, applied: bool) -> None:
+def _show(options: Options, report: ReadAheadReport, asked: _Asked, *, apply_it: bool) -> None:
     if options.as_json:
         print_json(report)
     else:
         click.echo(render(report, min(100, shutil.get_terminal_size().columns)), nl=False)
         if report.best_kib != report.now_kib:
-            for line in _how_to_keep(report, applied):
+            for line in how_to_keep(options, report, asked.place.path, apply_it):
                 click.echo(textwrap.fill(line, 80, break_long_words=False, break_on_hyphens=False))
-    if report.applied is not None and report.applied.state not in ("applied", "adjusted", "already"):
+    applied = report.applied is None or report.applied.state in ("applied", "adjusted", "already")
+    if report.noisy or not applied:
         sys.exit(EXIT_NO)
-
-
-def _how_to_keep(report: ReadAheadReport, applied: bool) -> list[str]:
-    line = f"  tuning: {{read_ahead: {report.best_kib}}}"
-    if report.applied is not None:
-        view = report.applied
-        told = f"{view.name}: {view.state}, {view.now}{f' ({view.detail})' if view.detail else ''}"
-        return [told, "To have it at every start, write into the config:", line]
-    assert not applied
-    return [
-        "To keep it, write this into the config and reload the daemon:",
-        line,
-        "or set it until the next start with --apply. Restart backends that run: they took the value when they opened the model.",
-    ]
 
 
 def _progress(text: str) -> None:

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import os
 import sys
+import time
+from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from moetuned.cli.tune_options import Options
 from moetuned.host.fs import RealFS
@@ -17,10 +20,17 @@ from moetuned.host.swap_home import present_swap_warnings
 from moetuned.host.swap_host import RealSwapHost
 from moetuned.parse.config_values import wished_swap
 from moetuned.schema.config import Config
-from moetuned.schema.snapshot import TunableView
+from moetuned.schema.snapshot import TunableView, TuneAnswer
 from moetuned.schema.swap import SwapStep
 from moetuned.schema.units import format_bytes
 from moetuned.state import swap
+
+if TYPE_CHECKING:
+    from moetuned.api.client import Client
+
+FOLLOW_SECONDS = 180.0
+"""A daemon gives up swapping off one swap after a minute, and has two at most."""
+FOLLOW_EVERY_SECONDS = 0.5
 
 
 def is_recorded(options: Options) -> bool:
@@ -40,7 +50,7 @@ def apply_swap(options: Options, config: Config) -> tuple[TunableView, ...]:
     wish = wished_swap(config.tuning)
     if options.root != "/" or (wish is None and not is_recorded(options)):
         return ()
-    return swap.apply_slowly(RealSwapHost(_directory(options)), _directory(options), wish, _progress())
+    return swap.apply_slowly(RealSwapHost(_directory(options)), _directory(options), wish, _progress(), by_hand=True)
 
 
 def verify_swap(options: Options, steps: tuple[SwapStep, ...]) -> tuple[TunableView, ...]:
@@ -55,6 +65,33 @@ def rollback_swap(options: Options, patience_seconds: float | None) -> tuple[Tun
     if not is_recorded(options):
         return ()
     return swap.rollback_slowly(RealSwapHost(_directory(options)), _directory(options), _progress(), patience_seconds)
+
+
+def follow(client: Client, answer: TuneAnswer) -> TuneAnswer:
+    """A daemon's answer once it has made or taken away its swap, which it does on the side; after three minutes as it stands then.
+
+    Raises DaemonError, DaemonUnreachable.
+    """
+    began = time.monotonic()
+    while any(is_to_come(view) for view in answer.tuning) and time.monotonic() - began < FOLLOW_SECONDS:
+        if sys.stderr.isatty():
+            click.echo(f"\rthe daemon is at its swap, {time.monotonic() - began:.0f} s   ", nl=False, err=True)
+        time.sleep(FOLLOW_EVERY_SECONDS)
+        swaps = tuple(view for view in client.status().tuning if _is_swap(view))
+        others = tuple(view for view in answer.tuning if not _is_swap(view))
+        answer = msgspec.structs.replace(answer, tuning=(*others, *swaps))
+    if sys.stderr.isatty() and time.monotonic() - began >= FOLLOW_EVERY_SECONDS:
+        click.echo("", err=True)
+    return answer
+
+
+def is_to_come(view: TunableView) -> bool:
+    """Whether it is a swap that is being made or taken away."""
+    return _is_swap(view) and view.state == "planned"
+
+
+def _is_swap(view: TunableView) -> bool:
+    return view.name == "swap" or view.name.startswith("swap ")
 
 
 def warnings(options: Options) -> tuple[str, ...]:

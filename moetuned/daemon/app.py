@@ -16,6 +16,7 @@ from moetuned.api.server import ApiServer
 from moetuned.daemon.announcer import Announcer
 from moetuned.daemon.config_loading import load_checked
 from moetuned.daemon.event_log import EventLog
+from moetuned.daemon.heat_keeper import HeatKeeper
 from moetuned.daemon.judging import Judge
 from moetuned.daemon.loop import Loop
 from moetuned.daemon.model_care import ModelCare
@@ -23,7 +24,7 @@ from moetuned.daemon.probing import Probing
 from moetuned.daemon.roster import Roster
 from moetuned.daemon.settings import Settings, settings_of
 from moetuned.daemon.snapshot_view import backend_view, machine_view
-from moetuned.daemon.swap_keeper import SwapKeeper
+from moetuned.daemon.swap_keeper import TRY_ALONE, SwapKeeper
 from moetuned.daemon.tuning_keeper import TuningKeeper
 from moetuned.daemon.workers import Workers
 from moetuned.decide import supervision as sv
@@ -35,6 +36,7 @@ from moetuned.parse.config_problem import ConfigError
 from moetuned.schema.event import EventName
 from moetuned.schema.snapshot import SelfView, Snapshot, TuneAnswer
 from moetuned.schema.units import format_duration
+from moetuned.state.undo_journal import is_held
 
 log = logging.getLogger(__name__)
 
@@ -102,11 +104,19 @@ class App:
             api = msgspec.structs.replace(api, socket=paths.socket)
         self._api = ApiServer(api, lambda: self._snapshot, self._events.since, self._request, clock.monotonic)
         self._workers = Workers(clock)
-        self._swap = SwapKeeper(self._fs, os.path.dirname(paths.journal), self._workers)
+        self._swap = SwapKeeper(
+            self._fs, os.path.dirname(paths.journal), self._workers, holds=lambda: self._tuning.holds
+        )
+        self._locked_out = False
         self._cgroups: dict[str, str] = {}
         self._swap_goes_since: float | None = None
         self._announcer = Announcer(self._events, self._workers, clock)
-        self._care = ModelCare(loop, clock, self._workers)
+        self._care = ModelCare(
+            loop,
+            clock,
+            self._workers,
+            HeatKeeper(clock, self._workers, os.path.join(os.path.dirname(paths.journal), "heat")),
+        )
         self._probing = Probing(self._workers, clock)
         self._judge = Judge(clock, self._care, self._announcer)
         self._roster = Roster(
@@ -141,6 +151,8 @@ class App:
         """Give everything back. What is still supervised runs on, and the next daemon takes it over."""
         self._tuning.rollback()
         self._swap.take_away_now()
+        if not self._swap.idle:
+            log.warning("swap is still being made or taken away; what stays on is recorded: %s", TRY_ALONE)
         self._tuning.close()
         self._roster.close()
         self._api.close()
@@ -193,7 +205,12 @@ class App:
     def _apply_settings(self, *, by_hand: bool = False) -> None:
         config = self._loaded.config
         self._apply_kernel_settings(by_hand=by_hand)
-        self._swap.apply(config, may_write=self._tuning.holds, changed=self._apply_kernel_settings)
+        self._swap.apply(config, changed=self._apply_kernel_settings, by_hand=by_hand)
+        self._locked_out = self._is_locked_out()
+
+    def _is_locked_out(self) -> bool:
+        """Whether another process holds the undo journal, so that this one changes neither settings nor swap."""
+        return not self._tuning.holds and is_held(self._paths.journal)
 
     def _apply_kernel_settings(self, *, by_hand: bool = False) -> None:
         """Some depend on where swap lives and on the cgroups of backends, so this is done again when those change."""
@@ -258,8 +275,14 @@ class App:
     def _watch_settings(self, now: float) -> None:
         if now < self._next_drift or self._stopping_since is not None:
             return
-        for view in (*self._tuning.check(), *self._swap.check()):
+        if self._locked_out and not self._is_locked_out():
+            log.info("the undo journal is free now")
+            self._apply_settings()
+        swap = self._swap.check()
+        for view in (*self._tuning.check(), *swap):
             self._announcer.say(EventName.TUNING_DRIFTED, None, f"{view.name}: {view.detail}")
+        if swap and not self._tuning.resting:
+            self._apply_kernel_settings()
         self._next_drift = now + (DRIFT_AGAIN_SECONDS if self._tuning.must_look_again else DRIFT_SECONDS)
 
     def _publish(self, now: float) -> None:
@@ -328,6 +351,11 @@ class App:
         """Apply settings or give them back because a person wants it, at once."""
         tuning = self._loaded.config.tuning
         problem = other_than_ours(asked, self._paths, tuning.profile.value)
+        if problem is None and self._is_locked_out():
+            problem = (
+                f"another moetuned process holds {os.path.dirname(self._paths.journal)}, so this daemon (pid {os.getpid()}) has "
+                "changed nothing and changes nothing; ask or stop that one"
+            )
         if problem is not None:
             return 409, {"error": problem}
         if asked.get("do") == "rollback":
@@ -337,6 +365,7 @@ class App:
         else:
             log.info("somebody asked to apply the settings")
             self._apply_settings(by_hand=True)
+        self._publish(self._clock.monotonic())  # who follows what is still being done must not see what was before
         return 200, TuneAnswer((*self._tuning.views, *self._swap.views), (*self._tuning.notes, *self._swap.notes))
 
     # Stopping
@@ -363,7 +392,7 @@ class App:
             now = self._clock.monotonic()
             if self._swap_goes_since is None:  # only now: what a backend had swapped out need not be read back
                 self._swap_goes_since = now
-                self._swap.take_away()
+                self._swap.take_away(ending=True)
             told = self._announcer.pending == 0 or took >= ALERT_GRACE_SECONDS
             if told and (self._swap.idle or now - self._swap_goes_since >= SWAP_GRACE_SECONDS):
                 log.info("stopped")

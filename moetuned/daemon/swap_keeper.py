@@ -1,12 +1,13 @@
 """The daemon's hold on swap: made at start, looked at now and then, taken away at stop. What can take minutes is done in a lane.
 
-Whoever holds the state directory's lock (`TuningKeeper`) must hold it until this is `idle`. What does the work is imported once
-there is swap to care for: most machines have none of ours, and it takes 0.8 MiB.
+Nothing is done about swap without the state directory's lock (`TuningKeeper`), and whoever holds it must until this is `idle`. What
+does the work is imported once there is swap to care for: most machines have none of ours, and it takes 0.8 MiB.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from moetuned.parse.config_values import wished_swap
 from moetuned.schema.config import Config
 from moetuned.schema.snapshot import TunableView
 from moetuned.schema.swap import Swap, SwapStep
-from moetuned.state import swap_record, tuning
+from moetuned.state import swap_record
 from moetuned.state.tuning_views import line_of
 
 if TYPE_CHECKING:
@@ -30,22 +31,39 @@ PATIENCE_SECONDS = 60.0
 """What swapping off may take; what is not finished by then stays on and in the record for another try."""
 NO_LANE = "not done: too much other work waits"
 LOCKED_OUT = "not done: the undo journal is not to be had"
+TRY_ALONE = "run `sudo moetunectl tune rollback --alone`"
 
 
 class SwapKeeper:
     """Belongs to the loop's thread; the work itself never touches it."""
 
-    def __init__(self, fs: HostFS, directory: str, workers: Workers, host: SwapHost | None = None) -> None:
-        """`directory` is the state directory, in which the record of what was made lies. `host` None: the real one."""
+    def __init__(
+        self,
+        fs: HostFS,
+        directory: str,
+        workers: Workers,
+        host: SwapHost | None = None,
+        *,
+        holds: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """`directory` is the state directory, in which the record of what was made lies. `host` None: the real one.
+
+        `holds`: whether this process holds the directory at this moment.
+        """
         self._fs = fs
         self._host = host
         self._directory = directory
         self._workers = workers
+        self._holds = holds
         self._wish: Swap | None = None
         self._steps: tuple[SwapStep, ...] = ()
         self._busy = False
         self._again: Callable[[], None] | None = None
         self._resting = False
+        self._ending = False
+        self._kept_record = False
+        self._told: set[str] = set()
+        self._news: tuple[TunableView, ...] = ()
         self.views: tuple[TunableView, ...] = ()
         self.notes: tuple[str, ...] = ()
 
@@ -55,47 +73,54 @@ class SwapKeeper:
         return not self._busy
 
     def is_concerned(self, config: Config) -> bool:
-        """Whether there is anything to do: swap is wished for, or some was made and is recorded."""
-        return wished_swap(config.tuning) is not None or self._is_recorded()
+        """Whether there is anything to do: swap is wished for, or some is recorded, or is being made or taken away just now."""
+        return wished_swap(config.tuning) is not None or self._busy or self._is_recorded() or self._kept_record
 
-    def apply(self, config: Config, *, may_write: bool, changed: Callable[[], None]) -> None:
+    def apply(self, config: Config, *, changed: Callable[[], None], by_hand: bool = False) -> None:
         """Make the machine's swap as `config` says, in a lane. `changed` is called in the loop when swap has come or gone.
 
-        `may_write`: whether the state directory is held.
+        `by_hand`: a person asks for it, so what was left to somebody who took it away is made again.
         """
-        self._resting = False
+        self._resting, self._again = False, None
+        self._wish = wished_swap(config.tuning)
         if not self.is_concerned(config):
-            self._wish, self._steps, self.views, self.notes = None, (), (), ()
+            self._steps, self.views, self.notes = (), (), ()
             return
         from moetuned.state import swap
 
-        self._wish = wished_swap(config.tuning)
         self._look_for_warnings()
-        self._steps = swap.plan(self._machine(), self._directory, self._wish)
-        self.views = swap.planned_views(self._steps)
-        if not may_write:
-            self.views = tuple(
-                msgspec.structs.replace(view, state="failed", detail=LOCKED_OUT) if view.state == "planned" else view
-                for view in self.views
-            )
+        if self._say_if_lost():
             return
-        self._submit(lambda: self._make(changed))
+        self._steps = swap.plan(self._machine(), self._directory, self._wish)
+        views = swap.verify(self._machine(), self._directory, self._steps)
+        if not self._holds():
+            self.views = tuple(map(_locked_out, views))
+            return
+        self.views = tuple(_to_come(view, by_hand=by_hand) for view in views)
+        self._submit(lambda: self._make(changed, by_hand=by_hand))
 
     def check(self) -> tuple[TunableView, ...]:
-        """Look how swap stands; gives what somebody changed since the last look."""
-        if self._busy or self._resting or not (self._steps or self.views):
+        """Look how swap stands; gives what somebody changed since the last look. It is theirs from then on."""
+        if self._busy or self._resting or not self._holds() or not (self._steps or self.views):
+            return ()
+        if self._say_if_lost():
             return ()
         from moetuned.state import swap
 
-        views = swap.verify(self._machine(), self._directory, self._steps, self.views)
-        drifted = tuning.newly_drifted(self.views, views)
-        self.views = views
-        return drifted
+        self.views = swap.verify(self._machine(), self._directory, self._steps, self.views)
+        self._note_drift(self.views)
+        if self._news:
+            swap.confirm_drift(self._machine(), self._directory)
+        news, self._news = self._news, ()
+        return news
 
-    def take_away(self) -> None:
-        """Give back what was made, in a lane, and make none until the next `apply`. Watch `idle`."""
-        self._resting, self._steps = True, ()
-        if self._busy or self._is_recorded():
+    def take_away(self, *, ending: bool = False) -> None:
+        """Give back what was made, in a lane, and make none until the next `apply`. Watch `idle`. `ending`: moetuned stops."""
+        self._resting, self._steps, self._again = True, (), None
+        self._ending = ending
+        if self._say_if_lost():
+            return
+        if self._holds() and (self._busy or self._is_recorded()):
             self.views = tuple(
                 msgspec.structs.replace(view, state="planned", detail="it is being taken away") for view in self.views
             )
@@ -104,13 +129,13 @@ class SwapKeeper:
             self.views = ()
 
     def take_away_now(self) -> None:
-        """The same here and now, for when the loop has ended; not while something is being made."""
-        if self._busy or not self._is_recorded():
+        """The same here and now, for when the loop has ended without it; not while something is being made."""
+        if self._busy or self._resting or not self._holds() or self._say_if_lost() or not self._is_recorded():
             return
         from moetuned.state import swap
 
-        for view in swap.rollback_slowly(self._machine(), self._directory, patience_seconds=PATIENCE_SECONDS):
-            log.info("%s", line_of(view))
+        self._ending = True
+        self._say(swap.rollback_slowly(self._machine(), self._directory, patience_seconds=PATIENCE_SECONDS))
 
     def _submit(self, work: Callable[[], None]) -> None:
         """One at a time; of those asked for meanwhile the last counts."""
@@ -119,12 +144,14 @@ class SwapKeeper:
         else:
             work()
 
-    def _make(self, changed: Callable[[], None]) -> None:
+    def _make(self, changed: Callable[[], None], *, by_hand: bool) -> None:
         from moetuned.state import swap
 
         host, directory, wish = self._machine(), self._directory, self._wish
         self._run(
-            "making swap", lambda: swap.apply_slowly(host, directory, wish, patience_seconds=PATIENCE_SECONDS), changed
+            "making swap",
+            lambda: swap.apply_slowly(host, directory, wish, patience_seconds=PATIENCE_SECONDS, by_hand=by_hand),
+            changed,
         )
 
     def _give_back(self) -> None:
@@ -140,20 +167,49 @@ class SwapKeeper:
             self._busy = False
             again, self._again = self._again, None
             if views is None:
-                log.error("%s failed: %s", what, error)
                 views = (TunableView("swap", "failed", detail=f"{what} failed: {error}"),)
-            self.views = views
-            for view in views:
-                log.info("%s", line_of(view))
+            self._kept_record = self._is_recorded() or any(view.state == "applied" for view in views)
+            self._say(views)
+            self._note_drift(views)
             self._look_for_warnings()
             if again is not None:
                 again()
-            elif changed is not None and any(view.state in ("applied", "restored") for view in views):
+                return
+            self.views = views
+            if changed is not None and any(view.state in ("applied", "restored") for view in views):
                 changed()
 
         self._busy = self._workers.submit(Lane.WORK, what, work, done)
         if not self._busy:
             self.views = tuple(msgspec.structs.replace(view, state="failed", detail=NO_LANE) for view in self.views)
+
+    def _say(self, views: tuple[TunableView, ...]) -> None:
+        for view in views:
+            if view.state == "failed":
+                log.warning("%s%s", line_of(view), f"; {TRY_ALONE}" if self._ending else "")
+            else:
+                log.info("%s", line_of(view))
+
+    def _note_drift(self, views: tuple[TunableView, ...]) -> None:
+        """Keep what somebody changed for the next look's answer, each once."""
+        drifted = tuple(view for view in views if view.state == "drifted")
+        self._news += tuple(view for view in drifted if view.name not in self._told)
+        self._told &= {view.name for view in views if view.state in ("drifted", "yielded")}
+        self._told |= {view.name for view in drifted}
+
+    def _say_if_lost(self) -> bool:
+        """Whether the record of what was made is gone: nothing is known then to be ours, so nothing is changed."""
+        if self._busy or not self._kept_record or self._is_recorded():
+            return False
+        path = os.path.join(self._directory, swap_record.FILE_NAME)
+        why = f"the record of what moetuned made, {path}, is gone (is its file system mounted?), so the swap is left as it is"
+        cure = TRY_ALONE if self._ending else "reload moetuned"
+        note = f"{why}: see that it is there again, then {cure}; or swap it off by hand"
+        if self._ending or note not in self.notes:
+            log.warning("%s", note)
+            self.notes = (*self.notes, note)
+        self.views = tuple(msgspec.structs.replace(view, state="failed", detail=why) for view in self.views)
+        return True
 
     def _look_for_warnings(self) -> None:
         """Also of swap that is not ours: on a disk that turns it is worse than none."""
@@ -170,3 +226,19 @@ class SwapKeeper:
 
             self._host = RealSwapHost(self._directory, self._fs)
         return self._host
+
+
+def _locked_out(view: TunableView) -> TunableView:
+    """A view by a process that does not hold the record: it may be changing, so nobody's swap is called anybody's."""
+    if view.state in ("planned", "already", "drifted", "yielded"):
+        return msgspec.structs.replace(view, state="failed", now=None, detail=LOCKED_OUT)
+    return view
+
+
+def _to_come(view: TunableView, *, by_hand: bool) -> TunableView:
+    """A view before the work is done that may change it."""
+    if view.state == "applied" and view.wanted == "none":
+        return msgspec.structs.replace(view, state="planned", detail="it is being taken away")
+    if by_hand and view.state in ("drifted", "yielded", "failed"):
+        return msgspec.structs.replace(view, state="planned", detail=f"asked for by hand; it was: {view.detail}")
+    return view

@@ -36,6 +36,7 @@ class TuningKeeper:
         self._suspects: frozenset[str] = frozenset()
         self._told: frozenset[str] = frozenset()
         self._resting = False
+        self._borrowed_problem = ""
         self.views: tuple[TunableView, ...] = ()
         self.notes: tuple[str, ...] = ()
 
@@ -96,8 +97,10 @@ class TuningKeeper:
     def check(self) -> tuple[TunableView, ...]:
         """Look how the settings stand; gives those that somebody changed, each once, when two looks in a row have seen it.
 
-        They are theirs from then on (a measurement changes one for microseconds, and nobody else).
+        They are theirs from then on. What a measurement has borrowed for microseconds is not theirs, nor what one that was
+        killed has left: that is given back first.
         """
+        self._give_back_borrowed()
         if self._journal is None or self._resting:
             return ()
         self.views = self._look(self._journal)
@@ -137,13 +140,15 @@ class TuningKeeper:
         """
         self._give_back_borrowed()
         if self._journal is not None:
-            self._show(tuning.rollback(self._fs, self._journal))
+            views = tuning.rollback(self._fs, self._journal)
+            self._show((*views, *tuning.left_to_others(self._fs, self._journal, views)))
         else:
             self.views = ()
         self.notes, self._resting = (RESTING,), True
 
     def rollback(self) -> None:
         """Give everything back; the journal stays with this process."""
+        self._give_back_borrowed()
         if self._journal is not None:
             self._show(tuning.rollback(self._fs, self._journal))
 
@@ -159,12 +164,21 @@ class TuningKeeper:
             return
         try:
             for view in borrowed_setting.give_back(self._fs, self._path, read_boot_id(self._fs)):
-                log.info("%s", line_of(view))
+                log.info("a measurement that was killed: %s", line_of(view))
         except JournalError as error:
-            log.warning("%s", error)
+            if str(error) != self._borrowed_problem:  # said once: this is done at each look
+                log.warning("%s", error)
+            self._borrowed_problem = str(error)
 
     def _look(self, journal: UndoJournal) -> tuple[TunableView, ...]:
-        return tuning.verify(self._fs, journal.held, self._steps, self.views, journal.yields)
+        views = tuning.verify(self._fs, journal.held, self._steps, self.views, journal.yields)
+        if not os.path.exists(borrowed_setting.journal_path(self._path)):
+            return views
+        try:
+            borrowed = borrowed_setting.look(self._fs, self._path, read_boot_id(self._fs))
+        except JournalError:  # said already
+            return views
+        return borrowed_setting.explain(views, journal.held.values(), borrowed, self.views)
 
     def _show(self, views: tuple[TunableView, ...]) -> None:
         self.views = views

@@ -66,14 +66,18 @@ def plan_persist(
     own_files: Mapping[str, str | None],
     rivals: Iterable[Rival] = (),
     unread: Collection[str] = (),
+    unkept: Mapping[str, str] | None = None,
 ) -> PersistPlan:
     """What to write so that the plan's settings are there after a reboot.
 
     `disks` maps a disk's name to how a rule finds it, or to why none can. `own_files` maps each of `OWN_FILES` to its text, None
     where there is none, `unread` are those of them that no program here reads (`READERS`). A setting within its bound keeps the value that stands. A file of ours that nothing is in any more
-    is removed, and one that is not as we wrote it is refused; then nothing at all should be done.
+    is removed, and one that is not as we wrote it is refused; then nothing at all should be done. `unkept` maps settings that a
+    file could keep, and shall not, to the reason, and so it does things that are no settings.
     """
-    entries, left_out = _entries(steps)
+    apart = unkept or {}
+    entries, left_out = _entries(step for step in steps if step.wanted.spec.name not in apart)
+    left_out += [LeftOut(name, reason) for name, reason in apart.items()]
     kept: dict[str, list[tuple[_Entry, str]]] = {path: [] for path in OWN_FILES}
     for entry in entries:
         where, line = _line(entry, disks)

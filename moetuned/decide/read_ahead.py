@@ -31,6 +31,7 @@ and 256 KiB for the second.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 
 import msgspec
@@ -45,6 +46,12 @@ NVME_PAYS_BYTES = 192 << 10
 OTHER_PAYS_BYTES = 32 << 10
 """Fitted to the table above; in size about what a disk reads while one request waits for it."""
 TIE = 0.10
+CLEARLY = 0.20
+"""What a value below LOWEST_KIB must be faster by to be chosen, and what noise must be larger than to count."""
+_RANGE_OF_SAMPLES = (1.13, 1.69, 2.06, 2.33, 2.53, 2.70, 2.85, 2.97)
+"""Expected range of 2, 3, ... samples of a normal distribution in its standard deviations."""
+_MEDIAN_BEYOND_MEAN = 1.25
+"""A median scatters by so much more than a mean."""
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -55,12 +62,16 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 class Point(msgspec.Struct, frozen=True):
-    """What was measured at one value: bytes of slices a second, and bytes read for each of them (None: not counted)."""
+    """What was measured at one value: bytes of slices a second, and bytes read for each of them (None: not counted).
+
+    `rounds`: bytes of slices a second in each round, of which `useful_bytes_per_second` is the median.
+    """
 
     kib: int
     useful_bytes_per_second: float
     amplification: float | None
     slices: int
+    rounds: tuple[float, ...] = ()
 
 
 class Expected(msgspec.Struct, frozen=True):
@@ -125,17 +136,61 @@ def expected(points: Sequence[Point], cached_ratio: float) -> tuple[Expected, ..
 
 
 def best(curve: Sequence[Expected]) -> Point | None:
-    """The fastest; of those within a tenth of it the smallest, which reads least. None without points."""
-    near = [each.point for each in curve if each.speed_ratio >= 1.0 - TIE]
+    """The fastest; of those within a tenth of it the smallest, which reads least. None without points.
+
+    One below LOWEST_KIB only where it is clearly faster than all from there on: everything else on the disk gets it too.
+    """
+    usual = max((each.speed_ratio for each in curve if each.point.kib >= LOWEST_KIB), default=0.0)
+    if usual >= 1.0 - CLEARLY:
+        curve = [each for each in curve if each.point.kib >= LOWEST_KIB]
+    fastest = max((each.speed_ratio for each in curve), default=1.0)
+    near = [each.point for each in curve if each.speed_ratio >= fastest * (1.0 - TIE)]
     return min(near, key=lambda point: point.kib, default=None)
+
+
+def noise_ratio(points: Sequence[Point]) -> float:
+    """How far two of the speeds may be apart by chance, as a share of the faster: 0 to 1; 0 where nothing is known of it.
+
+    From how the rounds of each value scatter once what slowed a whole round is taken out: twice the standard error of a
+    difference of medians. Of the values' scatters the median counts, so one spell of a throttled disk does not.
+    """
+    count = min((len(point.rounds) for point in points), default=0)
+    if count < 2 or len(points) < 2:
+        return 0.0
+    logs = [_from_median([math.log(max(speed, 1.0)) for speed in point.rounds[:count]]) for point in points]
+    whole = [statistics.median(row[number] for row in logs) for number in range(count)]
+    expected_range = _RANGE_OF_SAMPLES[min(count - 2, len(_RANGE_OF_SAMPLES) - 1)]
+    scatters = []
+    for row in logs:
+        left = [value - of_round for value, of_round in zip(row, whole, strict=True)]
+        scatters.append((max(left) - min(left)) / expected_range)
+    error = statistics.median(scatters) * math.sqrt(2.0 / count) * _MEDIAN_BEYOND_MEAN
+    return 1.0 - math.exp(-2.0 * error)
+
+
+def _from_median(values: Sequence[float]) -> list[float]:
+    middle = statistics.median(values)
+    return [value - middle for value in values]
+
+
+def is_noisy(curve: Sequence[Expected]) -> bool:
+    """Whether the rounds differ so much that a value far from the fastest may well be the fastest one.
+
+    That a neighbour may be, half or twice as large, is no matter: it is little faster.
+    """
+    noise = noise_ratio([each.point for each in curve])
+    near = [each.point.kib for each in curve if 1.0 - each.speed_ratio < noise]
+    return noise > CLEARLY and max(near) > 2 * min(near)
 
 
 def _seconds_per_byte(point: Point, cached_ratio: float) -> float:
     """Seconds a byte of expert costs: those of a missing one times the share that is missing.
 
+    Where all experts fit (`cached_ratio` 1) none is missing once each was read: what counts is how fast that is, and nothing is in vain.
+
     What is read in vain takes the place of experts, but at most half of it: the kernel keeps pages that were used twice on a list of
     their own (active), and gives up what was only read ahead first (mm/vmscan.c, inactive_is_low).
     """
-    grown = point.amplification or 1.0
+    grown = 1.0 if cached_ratio >= 1.0 else point.amplification or 1.0
     kept = cached_ratio * (0.5 + 0.5 / max(1.0, grown))
     return (1.0 - min(kept, 0.99)) / max(point.useful_bytes_per_second, 1.0)

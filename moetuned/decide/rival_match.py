@@ -48,7 +48,14 @@ def who_else_sets(rivals: Iterable[Rival], place: Place, value: str | None = Non
     """A clause for each rival that sets the setting; with `value` only those that may leave something else there."""
     paths = [path for path in (place.path, place.twin_path) if path is not None]
     found = rivals_of(rivals, paths)
-    return tuple(describe_rival(rival) for rival in found if value is None or disagrees(rival, value))
+    # One who sets both files of a pair is one, and 0 in the other one only says that it is not in force.
+    clauses = (
+        describe_rival(rival)
+        for rival in found
+        if not (rival.path == place.twin_path and rival.value == "0")
+        if value is None or disagrees(rival, value)
+    )
+    return tuple(dict.fromkeys(clauses))
 
 
 def describe_rival(rival: Rival) -> str:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from moetuned.schema.swap import ActiveSwap, SwapBacking, SwapHome, SwapPlace
+from moetuned.schema.swap import ActiveSwap, SwapBacking, SwapHome, SwapKind, SwapPlace, SwapStep, SwapStepKind
 from moetuned.schema.units import format_bytes
 
 
 def where_swap_lives(
     active: Sequence[ActiveSwap] | None,
     backings: Iterable[SwapBacking],
+    planned: Sequence[SwapStep] = (),
 ) -> SwapHome:
-    """Where swap lives. A swap of size 0 holds nothing and does not count.
+    """Where swap lives once what is `planned` to be made is made. A swap of size 0 holds nothing and does not count.
 
     Rotational as soon as one of the disks is: one page from it takes as long as a thousand others. Mixed: zram and an SSD.
     `active` None: the kernel has no swap.
@@ -25,8 +26,10 @@ def where_swap_lives(
         for swap in active
         if swap.size_bytes
     ]
+    found += [_once_made(step) for step in planned if step.kind is SwapStepKind.MAKE]
     if not found:
-        return SwapHome(SwapPlace.NONE, "no swap is on")
+        refused = "".join(f"; {step.name}: {step.reason}" for step in planned if step.reason)
+        return SwapHome(SwapPlace.NONE, f"no swap is on{refused}")
     unknown = next((each for each in found if not each.zram and each.rotational is None), None)
     turning = [each.name for each in found if not each.zram and each.rotational]
     if turning:
@@ -42,7 +45,27 @@ def where_swap_lives(
     if not in_memory:
         return SwapHome(SwapPlace.SSD, f"all swap is on SSD: {', '.join(on_disk)}")
     both = f"swap is compressed in RAM ({', '.join(in_memory)}) and on SSD ({', '.join(on_disk)})"
-    return SwapHome(SwapPlace.MIXED, both)
+    return SwapHome(SwapPlace.MIXED, both, _compressed_first(active, planned, in_memory))
+
+
+def _once_made(step: SwapStep) -> SwapBacking:
+    """A file is made only where the disk is known not to turn, or is a virtual one."""
+    name = f"{step.name} (to be made)"
+    if step.target is SwapKind.ZRAM:
+        return SwapBacking(name, zram=True)
+    if step.virtual:
+        return SwapBacking(name, unknown="its virtual disk does not tell what it is on")
+    return SwapBacking(name, rotational=False)
+
+
+def _compressed_first(active: Sequence[ActiveSwap], planned: Sequence[SwapStep], in_memory: Sequence[str]) -> bool:
+    """Whether every zram has a higher priority than every disk. What is added without a priority gets the lowest so far."""
+    made = [step for step in planned if step.kind is SwapStepKind.MAKE]
+    zram = [swap.priority for swap in active if swap.size_bytes and swap.name in in_memory]
+    zram += [step.priority or 0 for step in made if step.target is SwapKind.ZRAM]
+    disk = [swap.priority for swap in active if swap.size_bytes and swap.name not in in_memory]
+    disk += [step.priority or 0 for step in made if step.target is SwapKind.FILE and step.priority is not None]
+    return min(zram) > max(disk, default=-1)
 
 
 def swap_warnings(

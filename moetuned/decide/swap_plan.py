@@ -48,17 +48,37 @@ def swap_file_name(path: str) -> str:
 def plan_swap(wish: Swap | None, facts: SwapFacts, ours: OurSwap = _NOTHING) -> tuple[SwapStep, ...]:
     """One step for each swap that is wished for: zram first, so that it takes pages from the start.
 
-    `ours` is what moetuned made and still finds; a computed size is not computed anew for it. The wish's sizes have been
-    checked by `parse.config_swap_check`.
+    `ours` is what moetuned made and still finds, and what of it somebody took away; a computed size is not computed anew
+    for it. The wish's sizes have been checked by `parse.config_swap_check`.
     """
     if wish is None:
         return ()
     steps = []
     if wish.zram is not None:
-        steps.append(_plan_zram(wish, wish.zram, facts, ours))
+        steps.append(_or_yielded(_plan_zram(wish, wish.zram, facts, ours), ours.zram_yielded))
     if wish.file is not None:
-        steps.append(_plan_file(wish, wish.file, facts, ours))
+        steps.append(_or_yielded(_plan_file(wish, wish.file, facts, ours), ours.file_yielded))
     return tuple(steps)
+
+
+def asked_for(wish: Swap | None, kind: SwapKind) -> str:
+    """What the config says of one kind of swap, to be compared with what it said before; empty when it asks for none."""
+    if wish is None:
+        return ""
+    if kind is SwapKind.ZRAM:
+        return "" if wish.zram is None else f"{wish.zram}"
+    return "" if wish.file is None else f"{wish.file} {wish.size} {wish.priority}"
+
+
+def _or_yielded(step: SwapStep, why: str | None) -> SwapStep:
+    return step if why is None else msgspec.structs.replace(step, kind=SwapStepKind.YIELDED, reason=why)
+
+
+def _stays(size: str | int, held_bytes: int, computed_bytes: int | None) -> str:
+    """That a computed size is not that of what is there, by more than what the room on a file system changes all the time."""
+    if size != "auto" or computed_bytes is None or abs(computed_bytes - held_bytes) <= held_bytes // 8:
+        return ""
+    return f"; it stays {format_bytes(held_bytes)} until it is made anew"
 
 
 def _plan_file(wish: Swap, path: str, facts: SwapFacts, ours: OurSwap) -> SwapStep:
@@ -71,10 +91,13 @@ def _plan_file(wish: Swap, path: str, facts: SwapFacts, ours: OurSwap) -> SwapSt
         path=path,
         priority=wish.priority,
         filesystem=place.filesystem,
+        virtual=place.virtual and not place.rotational,
+        asked=asked_for(wish, SwapKind.FILE),
     )
     held_bytes = ours.file_bytes if ours.file_path == path else None
     if held_bytes is not None and (wish.size == "auto" or _rounded(wish.size) == held_bytes):
-        return _sized(step, SwapStepKind.KEEP, held_bytes, f"made by moetuned; {_WHY_FILE}", _file_risk(place))
+        why = f"made by moetuned{_stays(wish.size, held_bytes, _computed_file(facts, place, held_bytes))}; {_WHY_FILE}"
+        return _sized(step, SwapStepKind.KEEP, held_bytes, why, _file_risk(place))
     refusal = facts.refusal or _no_swap(facts) or _no_file(path, place, held_bytes is not None)
     if refusal is not None:
         return msgspec.structs.replace(step, reason=refusal)
@@ -92,6 +115,13 @@ def _plan_file(wish: Swap, path: str, facts: SwapFacts, ours: OurSwap) -> SwapSt
     if refusal is not None:
         return msgspec.structs.replace(step, reason=refusal)
     return _sized(step, SwapStepKind.MAKE, size, f"{why}; {_WHY_FILE}", _file_risk(place))
+
+
+def _computed_file(facts: SwapFacts, place: SwapFileFacts, held_bytes: int) -> int | None:
+    if facts.memory_bytes is None or place.free_bytes is None:
+        return None
+    size, _, refusal = _auto_file(facts.memory_bytes, place.free_bytes + held_bytes)
+    return size if refusal is None else None
 
 
 def _no_swap(facts: SwapFacts) -> str | None:
@@ -169,10 +199,13 @@ def _plan_zram(wish: Swap, size: str | int, facts: SwapFacts, ours: OurSwap) -> 
         kind=SwapStepKind.SKIPPED,
         wanted=_wanted(size, priority),
         priority=priority,
+        asked=asked_for(wish, SwapKind.ZRAM),
     )
     held = ours.zram_bytes
     if held is not None and (size == "auto" or _rounded(size) == held):
-        return _sized(step, SwapStepKind.KEEP, held, f"made by moetuned; {_WHY_ZRAM}", _zram_risk(held))
+        computed = None if facts.memory_bytes is None else _auto_zram_bytes(facts.memory_bytes)
+        why = f"made by moetuned{_stays(size, held, computed)}; {_WHY_ZRAM}"
+        return _sized(step, SwapStepKind.KEEP, held, why, _zram_risk(held))
     refusal = facts.refusal or _no_swap(facts)
     if refusal is not None:
         return msgspec.structs.replace(step, reason=refusal)
@@ -187,7 +220,7 @@ def _plan_zram(wish: Swap, size: str | int, facts: SwapFacts, ours: OurSwap) -> 
         return msgspec.structs.replace(step, reason="it is not known how much RAM there is")
     memory = format_bytes(facts.memory_bytes)
     if size == "auto":
-        count = min(facts.memory_bytes // 8, _AUTO_ZRAM_BYTES) // _MIB * _MIB
+        count = _auto_zram_bytes(facts.memory_bytes)
         why = f"{format_bytes(count)}: an eighth of {memory} RAM, at most 4 GiB, as every byte it takes is lost to experts"
         if count < _LEAST_ZRAM_BYTES:
             return msgspec.structs.replace(step, reason=f"too little RAM: an eighth of {memory} is not worth it")
@@ -198,6 +231,10 @@ def _plan_zram(wish: Swap, size: str | int, facts: SwapFacts, ours: OurSwap) -> 
             reason = f"{format_bytes(count)} is more than the {memory} of RAM it would have to be kept in"
             return msgspec.structs.replace(step, reason=reason)
     return _sized(step, SwapStepKind.MAKE, count, f"{why}; {_WHY_ZRAM}", _zram_risk(count))
+
+
+def _auto_zram_bytes(memory_bytes: int) -> int:
+    return min(memory_bytes // 8, _AUTO_ZRAM_BYTES) // _MIB * _MIB
 
 
 def _zram_risk(size: int) -> str:

@@ -36,8 +36,12 @@ def highest_swappiness(release: str) -> int:
     return 100 if found is not None and (int(found[1]), int(found[2])) < _BEYOND_100_SINCE else 200
 
 
+DEPENDENT = ("vm.swappiness", "vm.page-cluster")
+"""Names of the settings whose values come from here."""
+
+
 def swappiness(home: SwapHome, profile: str | None, highest: int = 200) -> Choice:
-    """vm.swappiness for each profile. `profile`: the one that is planned; a value of its own does not depend on what is on now."""
+    """vm.swappiness for each profile, for the swap that is on or is about to be made. `profile`: the one that is planned."""
     in_memory = str(min(ZRAM_SWAPPINESS, highest))
     twice = "in compressed RAM it is taken as twice as fast as the file system, which the kernel's formula makes 133"
     if highest < ZRAM_SWAPPINESS:
@@ -51,9 +55,9 @@ def swappiness(home: SwapHome, profile: str | None, highest: int = 200) -> Choic
         SwapPlace.ZRAM: (in_memory, twice),
     }
     value, why = by_place.get(home.place, (str(KERNEL_SWAPPINESS), ""))
-    values = {Profile.MOE_OFFLOAD.value: value, Profile.MOE_OFFLOAD_ZRAM.value: in_memory}
-    if profile == Profile.MOE_OFFLOAD_ZRAM.value:
-        return Choice(values, f"the profile swaps to compressed RAM first; {twice}")
+    if _compressed_first(home, profile):
+        return Choice(_for_both(in_memory), f"{home.reason}, and compressed RAM is filled first; {twice}")
+    values = _for_both(value)
     if home.place is SwapPlace.NONE:
         return Choice(values, skip=f"{home.reason}, so it has no effect")
     if home.place not in by_place:
@@ -63,10 +67,10 @@ def swappiness(home: SwapHome, profile: str | None, highest: int = 200) -> Choic
 
 def page_cluster(home: SwapHome, profile: str | None) -> Choice:
     """vm.page-cluster for each profile: 0 where all swap is compressed in RAM."""
-    values = {Profile.MOE_OFFLOAD.value: "0", Profile.MOE_OFFLOAD_ZRAM.value: "0"}
+    values = _for_both("0")
     why = "there is nothing to seek, so what is read along is decompressed in vain"
-    if profile == Profile.MOE_OFFLOAD_ZRAM.value:
-        return Choice(values, f"the profile swaps to compressed RAM first; {why}")
+    if _compressed_first(home, profile):
+        return Choice(values, f"{home.reason}, and compressed RAM is filled first; {why}")
     if home.place is SwapPlace.ZRAM:
         return Choice(values, f"{home.reason}; {why}")
     if home.place is SwapPlace.NONE:
@@ -74,3 +78,12 @@ def page_cluster(home: SwapHome, profile: str | None) -> Choice:
     return Choice(
         values, skip=f"{home.reason}; only where all swap is compressed in RAM nothing is gained by reading along"
     )
+
+
+def _compressed_first(home: SwapHome, profile: str | None) -> bool:
+    """Whether the profile that chose zram also has it in use before the disk."""
+    return profile == Profile.MOE_OFFLOAD_ZRAM.value and home.place is SwapPlace.MIXED and home.compressed_first
+
+
+def _for_both(value: str) -> dict[str, str]:
+    return {Profile.MOE_OFFLOAD.value: value, Profile.MOE_OFFLOAD_ZRAM.value: value}

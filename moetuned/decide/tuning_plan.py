@@ -9,8 +9,10 @@ from moetuned.parse.config_values import overlay_of
 from moetuned.schema.config import KEEP, Profile, Tuning
 from moetuned.schema.tunable import Bound, Cell, Codec, PlannedStep, Reading, StepKind, TunableSpec, Wanted
 
+_LARGEST = 2**63 - 1
 _NUMBERS = (Codec.INTEGER, Codec.LIMIT, Codec.WEIGHT)
 _INTEGER = re.compile(r"\s*-?\d{1,19}\s*")
+_WHOLE = re.compile(r"\s*-?\d{1,200}\s*", re.ASCII)
 _BOUNDED = re.compile(r"\s*(at-least|at-most)\s+(\S+)\s*")
 
 
@@ -71,16 +73,17 @@ def _checked(spec: TunableSpec, path: str, value: int | str) -> tuple[Bound, str
     bounded = _BOUNDED.fullmatch(text)
     if bounded is not None:
         bound, text = Bound(bounded[1]), bounded[2]
-    if _INTEGER.fullmatch(text) is None:
+    if _WHOLE.fullmatch(text) is None:
         return bound, text, "is no whole number, nor at-least or at-most one, nor keep"
     number = int(text)
     lowest, highest = spec.lowest, spec.highest
     if spec.twin is not None and path == spec.place.twin_path:
-        lowest, highest = spec.twin.lowest, 2**63 - 1
+        lowest, highest = spec.twin.lowest, _LARGEST
     if lowest is not None and number < lowest:
-        return bound, text, f"is too small; the kernel takes {lowest} or more"
-    if highest is not None and number > highest:
-        return bound, text, f"is too large; the kernel takes {highest} or less"
+        who = "moetuned" if spec.own_lowest and lowest == spec.lowest else "the kernel"
+        return bound, text, f"is too small; {who} takes {lowest} or more"
+    if number > (_LARGEST if highest is None else highest):
+        return bound, text, f"is too large; the kernel takes {_LARGEST if highest is None else highest} or less"
     return bound, str(number), None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import os
 import subprocess
 import sys
@@ -20,6 +21,7 @@ Progress = Callable[[int], None]
 
 _PREFER_FLAG = 0x8000
 _POLL_SECONDS = 1.0
+_LOCK_SECONDS = 0.2
 _START = (
     "import sys; sys.path.insert(0, sys.argv[1]); from moetuned.host.swap_off_process import main; sys.exit(main())"
 )
@@ -37,18 +39,53 @@ def swap_on(path: str, priority: int | None) -> None:
         raise OSError(number, os.strerror(number), path)
 
 
+def wait_for_swap_off(path: str, patience_seconds: float | None = None) -> bool:
+    """Wait until no process that `swap_off_slowly` started swaps `path` off any more, also one of a daemon that was killed.
+
+    False: one still does after `patience_seconds` (None: any time). Raises OSError.
+    """
+    until = None if patience_seconds is None else time.monotonic() + patience_seconds
+    while _is_locked(path):
+        if until is not None and time.monotonic() >= until:
+            return False
+        time.sleep(_LOCK_SECONDS)
+    return True
+
+
 def swap_off_slowly(
     path: str,
     watch: Callable[[], int | None] = lambda: None,
     progress: Progress | None = None,
     patience_seconds: float | None = None,
+    is_on: Callable[[], bool] = lambda: False,
 ) -> None:
     """Swap off; everything it holds is read back into memory first, which may take minutes.
 
     In a process of its own (see `swap_off_process`). `watch` is called about once a second and gives the bytes still to be read
-    back, for `progress`. After `patience_seconds`, or when `watch` or anything else raises, that process is killed and the swap
-    stays on. Raises OSError as the kernel answers (EINVAL: it is not on; ENOMEM), ETIMEDOUT.
+    back, for `progress`. After `patience_seconds` (None: any time), or when `watch` or anything else raises, that process is killed. The
+    kernel notices that between two pages, which takes seconds where much is swapped out, and this returns only then: the swap
+    is on as before, or it was swapped off after all. So after an error, look. Where somebody else swaps it off just now, the
+    kernel answers as if it were not on; when `is_on` says otherwise, this waits for that one.
+
+    Raises OSError as the kernel answers (EINVAL: it is not on; ENOMEM), ETIMEDOUT, EBUSY (somebody else still swaps it off).
     """
+    until = None if patience_seconds is None else time.monotonic() + patience_seconds
+    while True:
+        left = None if until is None else max(0.0, until - time.monotonic())
+        if not wait_for_swap_off(path, left):
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), path)
+        try:
+            _swap_off_once(path, watch, progress, until)
+            return
+        except OSError as error:
+            if error.errno != errno.EINVAL or not is_on():
+                raise
+        if until is not None and time.monotonic() >= until:
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), path)
+        time.sleep(_POLL_SECONDS)
+
+
+def _swap_off_once(path: str, watch: Callable[[], int | None], progress: Progress | None, until: float | None) -> None:
     package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     child = subprocess.Popen(
         (sys.executable, "-I", "-S", "-c", _START, package, str(os.getpid()), path),
@@ -58,7 +95,6 @@ def swap_off_slowly(
         env=child_environment(os.environ, {}),
         cwd="/",
     )
-    began = time.monotonic()
     try:
         while True:
             try:
@@ -68,7 +104,7 @@ def swap_off_slowly(
                 left = watch()
                 if progress is not None and left is not None:
                     progress(left)
-                if patience_seconds is not None and time.monotonic() - began >= patience_seconds:
+                if until is not None and time.monotonic() >= until:
                     raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT), path) from None
     finally:
         if child.returncode is None:
@@ -82,3 +118,17 @@ def swap_off_slowly(
     number = single_number(output.decode("ascii", "replace"))
     if number != 0:
         raise OSError(number or errno.EIO, os.strerror(number or errno.EIO), path)
+
+
+def _is_locked(path: str) -> bool:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False

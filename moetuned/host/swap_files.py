@@ -149,7 +149,6 @@ def _upwards(directory: str) -> Iterator[str]:
 
 def _look(status: os.stat_result, uuid: str | None) -> FileLook:
     return FileLook(
-        device=status.st_dev,
         inode=status.st_ino,
         size_bytes=status.st_size,
         mode=stat.S_IMODE(status.st_mode),

@@ -8,12 +8,15 @@ from typing import Protocol
 
 from moetuned.decide.swap_fit import why_not_off
 from moetuned.host import swap_devices, swap_facts, swap_files, swap_room, swap_signature, zram_devices
+from moetuned.host.active_swaps import read_swaps
 from moetuned.host.fs import HostFS, RealFS
 from moetuned.host.swap_devices import Progress
 from moetuned.host.swap_signature import SwapError
+from moetuned.parse.swaps import zram_number
 from moetuned.schema.swap import FileLook, SwapFacts, SwapOffRoom, ZramLook
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
+_ZRAM = "/dev/zram"
 
 
 class SwapHost(Protocol):
@@ -72,7 +75,14 @@ class SwapHost(Protocol):
         ...
 
     def swap_off_slowly(self, path: str, progress: Progress | None, patience_seconds: float | None) -> None:
-        """swapoff(2); may take minutes, and ends (ENOMEM) when memory becomes too short for the rest. EINVAL: it is not on."""
+        """swapoff(2); may take minutes, and ends (ENOMEM) when memory becomes too short for the rest.
+
+        EINVAL: it is not on. EBUSY: somebody else was still swapping it off after `patience_seconds`. It may be off after any error.
+        """
+        ...
+
+    def wait_for_swap_off(self, path: str, patience_seconds: float | None) -> bool:
+        """Wait until no earlier `swap_off_slowly` of any process is at it any more; False: one still is after `patience_seconds`."""
         ...
 
     def room(self, path: str) -> SwapOffRoom:
@@ -175,7 +185,19 @@ class RealSwapHost:
 
     def swap_off_slowly(self, path: str, progress: Progress | None, patience_seconds: float | None) -> None:
         """See `SwapHost.swap_off_slowly`."""
-        swap_devices.swap_off_slowly(path, lambda: self._left_bytes(path), progress, patience_seconds)
+        swap_devices.swap_off_slowly(
+            path, lambda: self._left_bytes(path), progress, patience_seconds, lambda: self._is_on(path)
+        )
+
+    def wait_for_swap_off(self, path: str, patience_seconds: float | None) -> bool:
+        """See `SwapHost.wait_for_swap_off`."""
+        return swap_devices.wait_for_swap_off(path, patience_seconds)
+
+    def _is_on(self, path: str) -> bool:
+        if not path.startswith(_ZRAM):
+            return swap_files.is_swapped_on(path)
+        numbers = (zram_number(swap) for swap in read_swaps(self._fs) or ())
+        return path in {zram_devices.zram_path(number) for number in numbers if number is not None}
 
     def _left_bytes(self, path: str) -> int | None:
         """What is still to be read back. Raises SwapError when it no longer fits: others take memory meanwhile."""

@@ -133,7 +133,7 @@ class _Shaper:
 
     def scalar(self, node: Node, options: Sequence[inspect.Type], path: _Path, allowed: str | None) -> object:
         if not isinstance(node, ScalarNode):
-            self.problem(node, path, _shown_node(node), _no_scalar(node, options))
+            self.problem(node, path, _shown_node(node), _dotted(node, path) or _no_scalar(node, options))
             return None
         value = _value(node, options)
         if value is _NOT_KNOWN:
@@ -279,11 +279,24 @@ def _no_scalar(node: MapNode | ListNode, options: Sequence[inspect.Type]) -> str
     return f"must be {any_of(_names(options))}, one value"
 
 
+def _dotted(node: Node, path: _Path) -> str | None:
+    """How a sysctl that was written as nested keys is written; None where this is none."""
+    if not isinstance(node, MapNode) or path[:2] != ("tuning", "sysctl") or not node.entries:
+        return None
+    key, value = next(iter(node.entries.items()))
+    name = ".".join(map(str, (*path[2:], key)))
+    return (
+        f"sysctls are written with their dots: {name}: {_as_written(value) if isinstance(value, ScalarNode) else '…'}"
+    )
+
+
 def _wanted(node: ScalarNode, options: Sequence[inspect.Type]) -> str:
     words = [word for option in options for word in _words(option)]
-    if words and not _has(options, inspect.StrType):
+    if words and not (_has(options, inspect.StrType) or _has(options, inspect.IntType)):
         return _not_allowed(node.text, words)
     hint = f"must be {any_of(_names(options))}"
+    if _has(options, inspect.IntType) and re.fullmatch(r"[0-9]+ ?[A-Za-z]+", node.text):
+        return f"{hint}; write it without a unit"
     if is_null(node):
         return f"{hint}; write a value or leave the key out"
     if not node.plain and (_number(node.text, options) is not None or node.text.lower() in _BOOLEANS):

@@ -3,8 +3,8 @@
 Some values are copied by the kernel when a file is opened (read-ahead). To measure with another value it has to stand there for
 that moment only: a few microseconds, between two writes. It has an undo journal of its own, in a directory below the
 daemon's, so that it works beside a running daemon, which holds the other one: the original is on disk before the first write, and what a
-process left that was killed in between is put back by the next one, or by `give_back`. A daemon that looks in this
-very moment sees a value that is gone when it looks again, which it does before it believes in drift.
+process left that was killed in between is put back by the next one, or by `give_back`. Whoever applies, checks or gives back the other
+settings asks for that first: what a measurement left is nobody's wish, and what it has borrowed for the moment is no drift.
 """
 
 from __future__ import annotations
@@ -12,19 +12,34 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
+import msgspec
+
+from moetuned.host.durable_file import make_private_directory
 from moetuned.host.fs import HostFS
 from moetuned.host.tunable_files import describe_error, read_tunable, write_tunable
 from moetuned.schema.snapshot import TunableView
 from moetuned.schema.tunable import Cell, Place
 from moetuned.state import tuning
-from moetuned.state.undo_journal import FILE_NAME, JournalBusyError, JournalError, UndoJournal, open_journal
+from moetuned.state.tuning_views import held_view
+from moetuned.state.undo_journal import (
+    FILE_NAME,
+    Held,
+    JournalBusyError,
+    JournalError,
+    UndoJournal,
+    is_held,
+    open_journal,
+    read_journal,
+)
 
 DIRECTORY = "readahead"
 _Opened = TypeVar("_Opened")
-_DEFERRED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_DEFERRED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP)
+LEFT = "a measurement that was killed left it; the next apply or rollback, or the daemon, gives it back"
+BORROWED = "a measurement has borrowed it for a moment"
 
 
 class BorrowError(Exception):
@@ -34,6 +49,61 @@ class BorrowError(Exception):
 def journal_path(main_journal: str) -> str:
     """Path of the journal of borrowed settings that belongs to the undo journal `main_journal`."""
     return os.path.join(os.path.dirname(main_journal), DIRECTORY, FILE_NAME)
+
+
+def open_borrowed(main_journal: str, boot_id: str) -> UndoJournal:
+    """Take the journal of borrowed settings, the directory of `main_journal` made for it. Raises as `open_journal` does."""
+    try:
+        make_private_directory(os.path.dirname(main_journal))
+    except OSError as error:
+        raise JournalError(f"{main_journal} needs its directory: {error.strerror or error}") from error
+    return open_journal(journal_path(main_journal), boot_id)
+
+
+class Borrowed(msgspec.Struct, frozen=True):
+    """Settings that hold a borrowed value now. `alive`: the measurement runs, and gives them back by itself."""
+
+    held: tuple[Held, ...] = ()
+    alive: bool = False
+
+
+def look(fs: HostFS, main_journal: str, boot_id: str) -> Borrowed:
+    """What stands borrowed; changes nothing. Raises JournalError when the journal cannot be read or is damaged."""
+    path = journal_path(main_journal)
+    if not os.path.exists(path):
+        return Borrowed()
+    alive = is_held(path)
+    contents = read_journal(path, boot_id)
+    if contents.problems and not alive:
+        raise JournalError(_damaged(contents.problems[0]))
+    stand = (
+        entry for entry in contents.held.values() if read_tunable(fs, entry.place).cell not in (None, entry.original)
+    )
+    return Borrowed(tuple(stand), alive)
+
+
+def explain(
+    views: Iterable[TunableView], held: Iterable[Held], borrowed: Borrowed, previous: Iterable[TunableView] = ()
+) -> tuple[TunableView, ...]:
+    """Views in which what is borrowed is not taken for somebody's change: each such setting has one that says so.
+
+    `held` are the settings of the other journal, `previous` the views before: they go on counting while a measurement runs.
+    """
+    names = {entry.place.path: entry.tunable for entry in held}
+    lent = {names.get(entry.place.path, entry.tunable): entry for entry in borrowed.held}
+    before = {view.name: view for view in previous}
+    found = {view.name: view for view in views}
+    for name, entry in lent.items():
+        if borrowed.alive:
+            known = before.get(name) or held_view(entry, "applied", entry.original, BORROWED)
+            if name in found:
+                found[name] = known
+        elif name in found:
+            found[name] = msgspec.structs.replace(found[name], state="planned", detail=LEFT)
+        else:
+            view = held_view(entry, "planned", entry.intended, LEFT)
+            found[name] = msgspec.structs.replace(view, wanted=view.original)
+    return tuple(found.values())
 
 
 def give_back(fs: HostFS, main_journal: str, boot_id: str) -> tuple[TunableView, ...]:
@@ -55,11 +125,15 @@ def give_back(fs: HostFS, main_journal: str, boot_id: str) -> tuple[TunableView,
 def clear_up(fs: HostFS, journal: UndoJournal) -> tuple[TunableView, ...]:
     """Put back all that an open journal of borrowed settings holds. Raises JournalError when lines of it cannot be read."""
     if journal.problems:
-        raise JournalError(
-            f"the journal of a measurement that was killed is damaged ({journal.problems[0]}); compare the read-ahead with "
-            "`moetunectl tune explain read_ahead_kb`, then remove the file"
-        )
+        raise JournalError(_damaged(journal.problems[0]))
     return tuning.rollback(fs, journal)
+
+
+def _damaged(problem: str) -> str:
+    return (
+        f"the journal of a measurement that was killed is damaged ({problem}); compare the read-ahead with "
+        "`moetunectl tune explain read_ahead_kb`, then remove the file"
+    )
 
 
 def borrow(

@@ -8,6 +8,7 @@ The holder of the directory's lock (`state.undo_journal.open_journal`) writes it
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 from enum import StrEnum
@@ -15,6 +16,7 @@ from enum import StrEnum
 import msgspec
 
 from moetuned.host.durable_file import read_private, remove_durably, write_durably
+from moetuned.schema.swap import SwapKind
 
 FILE_NAME = "swap.json"
 _LIMIT_BYTES = 1 << 16
@@ -24,6 +26,10 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 class SwapRecordError(Exception):
     """The record cannot be read or written; the text is one sentence with its path."""
+
+
+class SwapRecordHiddenError(SwapRecordError):
+    """The record is not for this user to read."""
 
 
 class Stage(StrEnum):
@@ -38,8 +44,8 @@ class Stage(StrEnum):
 class HeldFile(msgspec.Struct, frozen=True, omit_defaults=True):
     """A swap file. It is made under `temporary` and then renamed.
 
-    `device` is of the boot `boot_id`: device numbers may be others after the next. `on_boot_id`: the boot in which moetuned last
-    saw it on. `kept`: why it could not be taken away, for people.
+    `on_boot_id`: the boot in which moetuned last saw it on. `kept`: why it could not be taken away, for people. `asked`: what the
+    config asked for when it was made or kept.
     """
 
     path: str
@@ -49,10 +55,10 @@ class HeldFile(msgspec.Struct, frozen=True, omit_defaults=True):
     boot_id: str
     mount_point: str | None = None
     priority: int | None = None
-    device: int | None = None
     inode: int | None = None
     on_boot_id: str | None = None
     kept: str = ""
+    asked: str = ""
 
     @property
     def temporary(self) -> str:
@@ -77,6 +83,7 @@ class HeldZram(msgspec.Struct, frozen=True, omit_defaults=True):
     sequence: int | None = None
     on: bool = False
     kept: str = ""
+    asked: str = ""
 
     @property
     def expected(self) -> int:
@@ -84,13 +91,29 @@ class HeldZram(msgspec.Struct, frozen=True, omit_defaults=True):
         return next(number for number in range(len(self.existed) + 1) if number not in self.existed)
 
 
+class YieldedSwap(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A swap of ours that somebody took away: theirs to decide about for the rest of the boot `boot_id`.
+
+    `asked`: what the config asked for then; `why`: what they did, for people.
+    """
+
+    boot_id: str
+    asked: str
+    why: str
+
+
 class SwapRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """All that is ours. `module_boot_id`: the boot in which moetuned loaded the zram module."""
+    """All that is ours. `module_boot_id`: the boot in which moetuned loaded the zram module.
+
+    A swap that was yielded may still be there and ours to remove, swapped off by somebody.
+    """
 
     version: int = _VERSION
     file: HeldFile | None = None
     zram: HeldZram | None = None
     module_boot_id: str | None = None
+    file_yielded: YieldedSwap | None = None
+    zram_yielded: YieldedSwap | None = None
 
 
 _NOTHING = SwapRecord()
@@ -102,6 +125,8 @@ class SwapStore:
     def __init__(self, path: str, record: SwapRecord) -> None:
         """Use `open_store`."""
         self.path = path
+        self.unsaved: SwapRecordError | None = None
+        """Why the record on the disk still names what is gone; None when it is as in memory."""
         self._record = record
 
     @property
@@ -123,6 +148,17 @@ class SwapStore:
         """Record that the zram module is about to be loaded."""
         self._save(msgspec.structs.replace(self._record, module_boot_id=boot_id))
 
+    def yielded(self, kind: SwapKind) -> YieldedSwap | None:
+        """What somebody did to a swap of ours, if it is theirs to decide about."""
+        return self._record.file_yielded if kind is SwapKind.FILE else self._record.zram_yielded
+
+    def yield_to(self, kind: SwapKind, what: YieldedSwap | None) -> None:
+        """Record that a swap is somebody's to decide about, or (None) no longer. Without room on the disk in memory only."""
+        if kind is SwapKind.FILE:
+            self._forget(msgspec.structs.replace(self._record, file_yielded=what))
+        else:
+            self._forget(msgspec.structs.replace(self._record, zram_yielded=what))
+
     def forget_file(self) -> None:
         """The swap file is gone or no longer ours. Without room on the disk it is forgotten in memory only: that is found out again."""
         self._forget(msgspec.structs.replace(self._record, file=None))
@@ -138,13 +174,13 @@ class SwapStore:
     def _forget(self, record: SwapRecord) -> None:
         try:
             self._save(record)
-        except SwapRecordError:
-            self._record = record
+        except SwapRecordError as error:
+            self._record, self.unsaved = record, error
 
     def _save(self, record: SwapRecord) -> None:
         if record == self._record:
             return
-        temporary = f"{self.path}.new"
+        temporary = _temporary(self.path)
         try:
             if record == _NOTHING:
                 remove_durably(self.path)
@@ -157,21 +193,29 @@ class SwapStore:
             raise SwapRecordError(
                 f"the record {self.path} cannot be written ({error.strerror or error}), so no swap is changed"
             ) from error
-        self._record = record
+        self._record, self.unsaved = record, None
 
 
 def exists(directory: str) -> bool:
-    """Whether there is a record in the state directory: whether anything may be ours."""
-    return os.path.lexists(os.path.join(directory, FILE_NAME))
-
-
-def open_store(directory: str) -> SwapStore:
-    """The record in the state directory, empty when there is none. Raises SwapRecordError."""
+    """Whether there is a record in the state directory, or the rest of one that was being written: something to clear up."""
     path = os.path.join(directory, FILE_NAME)
+    return os.path.lexists(path) or os.path.lexists(_temporary(path))
+
+
+def open_store(directory: str, *, held: bool = False) -> SwapStore:
+    """The record in the state directory, empty when there is none. `held`: this process holds the directory and may change it.
+
+    Raises SwapRecordError, SwapRecordHiddenError where only root may read it.
+    """
+    path = os.path.join(directory, FILE_NAME)
+    if held:  # the rest of a process that was killed while it wrote: what it was about to do had not been done
+        with contextlib.suppress(OSError):
+            os.unlink(_temporary(path))
     try:
         content = read_private(path, _LIMIT_BYTES)
     except OSError as error:
-        raise SwapRecordError(f"{path} cannot be read: {error.strerror or error}") from error
+        kind = SwapRecordHiddenError if error.errno == errno.EACCES else SwapRecordError
+        raise kind(f"{path} cannot be read: {error.strerror or error}") from error
     if not content:
         return SwapStore(path, _NOTHING)
     try:
@@ -182,6 +226,10 @@ def open_store(directory: str) -> SwapStore:
             f"{path} is damaged ({error}): swap off and remove what it names by hand, then remove it"
         ) from error
     return SwapStore(path, record)
+
+
+def _temporary(path: str) -> str:
+    return f"{path}.new"
 
 
 def _check(record: SwapRecord) -> None:

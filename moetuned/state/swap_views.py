@@ -6,7 +6,11 @@ import errno
 
 from moetuned.schema.snapshot import TunableView
 from moetuned.schema.swap import SwapStep
+from moetuned.state.tuning_views import TAKE_UP
 
+SWAPPED_OFF = "somebody swapped it off"
+LEFT_ALONE = "; left alone"
+HALF_DONE = "it is being made or taken away, or moetuned was ended while it did that"
 _SAID = {
     errno.ENOSPC: "no room left",
     errno.EPERM: "the kernel refuses it (not root, or a container)",
@@ -29,6 +33,11 @@ def said(error: Exception) -> str:
 def view(name: str, state: str, wanted: str | None, now: str | None, detail: str) -> TunableView:
     """A view of a swap: what was there before moetuned is always none."""
     return TunableView(name=name, state=state, wanted=wanted, now=now, original="none", detail=detail)
+
+
+def yielded_view(name: str, wanted: str | None, why: str) -> TunableView:
+    """A swap that is somebody's to decide about since they took it away."""
+    return view(name, "yielded", wanted, None, f"{why}; moetuned leaves it so until {TAKE_UP}")
 
 
 def with_priority(step: SwapStep, priority: int | None) -> str:

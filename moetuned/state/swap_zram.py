@@ -12,12 +12,12 @@ from moetuned.host.swap_host import SwapHost
 from moetuned.host.zram_devices import zram_path
 from moetuned.parse.swaps import zram_number
 from moetuned.schema.snapshot import TunableView
-from moetuned.schema.swap import SwapStep
+from moetuned.schema.swap import SwapKind, SwapStep
 from moetuned.schema.units import format_bytes
 from moetuned.state.swap_file import Whose, somebody_changed
-from moetuned.state.swap_off import record_kept, swap_off_recorded
-from moetuned.state.swap_record import HeldZram, Stage, SwapRecordError, SwapStore
-from moetuned.state.swap_views import said, view, with_priority
+from moetuned.state.swap_off import STILL_AT_IT, Kept, record_kept, swap_off_recorded
+from moetuned.state.swap_record import HeldZram, Stage, SwapRecordError, SwapStore, YieldedSwap
+from moetuned.state.swap_views import HALF_DONE, LEFT_ALONE, SWAPPED_OFF, said, view, with_priority
 
 
 def whose_zram(host: SwapHost, held: HeldZram, boot_id: str) -> Whose:
@@ -56,6 +56,7 @@ def make_zram(host: SwapHost, store: SwapStore, step: SwapStep, boot_id: str) ->
                 stage=Stage.MAKING,
                 existed=host.zram_numbers(),
                 priority=step.priority,
+                asked=step.asked,
             )
         )
         number, held = _add(host, store, held)
@@ -107,30 +108,41 @@ def finish_zram(
     if held.boot_id != boot_id:
         store.forget_zram()
         return None
+    whose = whose_zram(host, held, boot_id)
+    if held.stage is Stage.REMOVING and whose is Whose.OURS and held.number is not None:
+        if not host.wait_for_swap_off(zram_path(held.number), patience_seconds):
+            return zram_view(held, "failed", None, STILL_AT_IT)
+        if is_zram_on(host, held.number):  # it was not finished: whole, and wanted perhaps
+            store.hold_zram(msgspec.structs.replace(held, stage=Stage.MADE, on=True))
+            return None
     if held.stage is not Stage.MADE:
         left = take_zram(host, store, boot_id, progress, patience_seconds)
         return None if left is None or left.state == "restored" else left
-    whose = whose_zram(host, held, boot_id)
     if whose is Whose.OURS and not _is_empty(host, held):
         return None
-    if whose is Whose.OURS:  # somebody reset it: the device is still ours to remove
+    if whose is Whose.OURS:  # the device is still ours to remove
+        _yield(store, held, _RESET)
         take_zram(host, store, boot_id)
-        return _not_ours(held, "somebody reset it")
-    store.forget_zram()
-    return _not_ours(held, _FOREIGN[whose])
+        return _not_ours(held, _RESET)
+    return _let_go(store, held, whose)
 
 
-def keep_zram(host: SwapHost, store: SwapStore, step: SwapStep) -> TunableView:
-    """The device that was made is wanted: swap it on if the process before ended just before it could."""
+def keep_zram(host: SwapHost, store: SwapStore, step: SwapStep, *, take_up: bool = False) -> TunableView:
+    """The device that was made is wanted: swap it on if the process before ended just before it could.
+
+    `take_up`: also where somebody swapped it off.
+    """
     held = store.record.zram
     assert held is not None
     assert held.number is not None
     try:
         if not is_zram_on(host, held.number):
-            if held.on:
+            if held.on and not take_up:
+                _yield(store, held, SWAPPED_OFF)
                 return zram_view(held, "drifted", step.wanted, _OFF, "off")
             host.swap_on(zram_path(held.number), held.priority)
-        held = store.hold_zram(msgspec.structs.replace(held, on=True, kept=""))
+        held = store.hold_zram(msgspec.structs.replace(held, on=True, kept="", asked=step.asked))
+        store.yield_to(SwapKind.ZRAM, None)
     except (OSError, SwapRecordError) as error:
         return zram_view(held, "failed", step.wanted, f"it could not be swapped on: {said(error)}", "off")
     return zram_view(held, "applied", step.wanted, with_priority(step, held.priority))
@@ -142,19 +154,24 @@ def take_zram(
     boot_id: str,
     progress: Progress | None = None,
     patience_seconds: float | None = None,
+    *,
+    must_record: bool = False,
 ) -> TunableView | None:
     """Swap the device off and remove it, and the module if moetuned loaded it. May take minutes. None: nothing was ours.
 
-    What does not fit into memory, or fails, stays in the record.
+    What does not fit into memory, or fails, stays in the record. `must_record`: leave it where the disk does not take the
+    record.
     """
     held = store.record.zram
     done = None
+    was_off = False
     if held is not None:
         try:
             whose = whose_zram(host, held, boot_id)
             if whose is Whose.OURS:
                 number = held.expected if held.number is None else held.number
-                why = swap_off_recorded(
+                was_off = held.stage is Stage.MADE and held.on and not is_zram_on(host, number)
+                kept = swap_off_recorded(
                     host,
                     held,
                     zram_path(number),
@@ -163,17 +180,22 @@ def take_zram(
                     hold=store.hold_zram,
                     progress=progress,
                     patience_seconds=patience_seconds,
+                    must_record=must_record,
                 )
-                if why is not None:
-                    return _kept(store, held, why)
+                if kept is not None:
+                    return _kept(store, held, kept)
+                if was_off:
+                    _yield(store, held, SWAPPED_OFF)
                 host.remove_zram(number)
         except OSError as error:
-            return _kept(store, held, f"it could not be removed: {said(error)}; try `moetunectl tune rollback` again")
-        store.forget_zram()
-        how = "swapped off and removed" if held.boot_id == boot_id else "gone with the reboot"
-        done = zram_view(held, "restored", None, how, "none")
+            why = f"it could not be removed: {said(error)}; try `moetunectl tune rollback` again"
+            return _kept(store, held, Kept(why, going=held.number is not None and not is_zram_on(host, held.number)))
         if somebody_changed(whose, held.stage) and held.boot_id == boot_id:
-            done = _not_ours(held, _FOREIGN[whose])
+            done = _let_go(store, held, whose)
+        else:
+            store.forget_zram()
+            how = "swapped off and removed" if held.boot_id == boot_id else "gone with the reboot"
+            done = zram_view(held, "restored", None, f"{SWAPPED_OFF}; removed" if was_off else how, "none")
     return _unload(host, store, boot_id, done)
 
 
@@ -182,11 +204,12 @@ def verify_zram(host: SwapHost, held: HeldZram, wanted: str | None, detail: str,
     try:
         whose = whose_zram(host, held, boot_id)
         if held.boot_id != boot_id or held.stage is not Stage.MADE:
-            return zram_view(held, "planned", wanted, "it is not made (again) yet", "none")
+            again = "gone with the reboot, and not made again yet"
+            return zram_view(held, "planned", wanted, HALF_DONE if held.boot_id == boot_id else again, "none")
         if whose is not Whose.OURS:
             return _not_ours(held, _FOREIGN[whose])
         if held.number is not None and is_zram_on(host, held.number):
-            return zram_view(held, "applied", wanted, held.kept or detail)
+            return zram_view(held, "applied", wanted, (held.kept if wanted == "none" else "") or detail)
     except OSError as error:
         return zram_view(held, "failed", wanted, f"it cannot be looked at: {said(error)}", None)
     if held.on:
@@ -205,10 +228,11 @@ def zram_view(held: HeldZram, state: str, wanted: str | None, detail: str, now: 
     return view(ZRAM_NAME, state, wanted, format_bytes(held.size_bytes) if now == "" else now, detail)
 
 
-_OFF = "somebody swapped it off; left alone"
+_OFF = SWAPPED_OFF + LEFT_ALONE
+_RESET = "somebody reset it"
 _FOREIGN = {
     Whose.GONE: "somebody removed it",
-    Whose.FOREIGN: "somebody set up another device in its place; left alone",
+    Whose.FOREIGN: "somebody set up another device in its place",
 }
 
 
@@ -237,9 +261,21 @@ def _unload(host: SwapHost, store: SwapStore, boot_id: str, done: TunableView | 
     return msgspec.structs.replace(done, detail=f"{done.detail}; {detail}")
 
 
-def _kept(store: SwapStore, held: HeldZram, why: str) -> TunableView:
-    record_kept(held, why, store.hold_zram)
-    return zram_view(held, "failed", "none", why)
+def _kept(store: SwapStore, held: HeldZram, kept: Kept) -> TunableView:
+    record_kept(held, kept, store.hold_zram)
+    return zram_view(held, "failed", "none", kept.why)
+
+
+def _yield(store: SwapStore, held: HeldZram, why: str) -> None:
+    if store.yielded(SwapKind.ZRAM) is None:
+        store.yield_to(SwapKind.ZRAM, YieldedSwap(held.boot_id, held.asked, why))
+
+
+def _let_go(store: SwapStore, held: HeldZram, whose: Whose) -> TunableView:
+    """It is no longer ours, and whether there is one is somebody else's matter for the rest of the boot."""
+    _yield(store, held, _FOREIGN[whose])
+    store.forget_zram()
+    return _not_ours(held, _FOREIGN[whose])
 
 
 def _not_ours(held: HeldZram, why: str) -> TunableView:

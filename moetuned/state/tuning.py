@@ -25,6 +25,7 @@ from moetuned.state.tuning_views import (
     content,
     drifted,
     held_view,
+    left_view,
     show_cell,
     view_of,
     yielded_view,
@@ -32,7 +33,7 @@ from moetuned.state.tuning_views import (
 from moetuned.state.undo_journal import JournalError, UndoJournal
 from moetuned.state.undo_records import Held, Yielded
 
-__all__ = ["apply", "confirm_drift", "newly_drifted", "rollback", "show_cell", "verify"]
+__all__ = ["apply", "confirm_drift", "left_to_others", "newly_drifted", "rollback", "verify"]
 
 
 def apply(
@@ -70,8 +71,10 @@ def apply(
         except JournalError as error:
             stopped = True
             view = view_of(step.wanted, "failed", step.now, None, str(error))
+        # Why something that is no longer wanted could not be given back says more than that it is skipped now.
         if name not in views or view.state != "skipped" or views[name].state == "restored":
             views[name] = view
+    journal.taken_over = frozenset()
     recorded(journal.tidy)
     return tuple(views.values())
 
@@ -153,6 +156,16 @@ def confirm_drift(fs: HostFS, journal: UndoJournal, steps: Sequence[PlannedStep]
             yield_to(journal, entry, now, wanted.cell, wanted.bound, wanted.asked_by)
 
 
+def left_to_others(fs: HostFS, journal: UndoJournal, views: Iterable[TunableView]) -> tuple[TunableView, ...]:
+    """What a rollback does not touch because it was yielded before: a view for each that `views` do not name."""
+    named = {view.name for view in views}
+    return tuple(
+        left_view(record, read_tunable(fs, record.place).cell)
+        for name, record in journal.yields.items()
+        if name not in named
+    )
+
+
 def newly_drifted(before: Iterable[TunableView], after: Iterable[TunableView]) -> tuple[TunableView, ...]:
     """The views that are drifted in `after` and were not in `before`."""
     known = {view.name for view in before if view.state == "drifted"}
@@ -180,7 +193,7 @@ def _apply_step(fs: HostFS, journal: UndoJournal, step: PlannedStep, *, by_hand:
     if record is not None and not by_hand and not _asked_anew(record, wanted):
         return _verify_yielded(fs, record, step)
     now, entry = clear_up(fs, journal, wanted.spec.name, reading.cell)
-    if entry is not None and _made_anew(entry, now):
+    if entry is not None and (_made_anew(entry, now) or _given_back_unrecorded(journal, entry, now)):
         journal.undone(entry.seq)
         entry = None
     if entry is None:
@@ -234,9 +247,9 @@ def _verify_yielded(fs: HostFS, record: Yielded, step: PlannedStep) -> TunableVi
 
 def _verify_step(fs: HostFS, entry: Held | None, step: PlannedStep, previous: Mapping[str, TunableView]) -> TunableView:
     wanted = step.wanted
-    if step.kind is StepKind.SKIPPED and entry is None:
-        return view_of(wanted, "skipped", step.now, None, step.reason)
     reading = read_tunable(fs, wanted.spec.place)
+    if step.kind is StepKind.SKIPPED and entry is None:
+        return view_of(wanted, "skipped", reading.cell, None, step.reason)
     now, last = reading.cell, previous.get(wanted.spec.name)
     if now is None:
         return view_of(wanted, "skipped" if entry is None else "failed", None, None, reading.unknown or "unknown")
@@ -259,6 +272,15 @@ def _interrupted(entry: Held) -> bool:
 def _made_anew(entry: Held, now: Cell) -> bool:
     """Whether a cgroup is a new one of the same name: each start of a service makes one, with the values it had at first."""
     return now == entry.original and now not in entry.ours and entry.place.path.startswith("/sys/fs/cgroup/")
+
+
+def _given_back_unrecorded(journal: UndoJournal, entry: Held, now: Cell) -> bool:
+    """Whether an earlier process may have given it back where the disk took no record of that (read-only, say).
+
+    That the original stands there is then no sign of somebody else. While one process runs, it is: only that process
+    could have written it back.
+    """
+    return entry.tunable in journal.taken_over and now == entry.original and now not in entry.ours
 
 
 def _verify_held(entry: Held, step: PlannedStep, now: Cell, last: TunableView | None) -> TunableView:

@@ -26,6 +26,11 @@ def show_wanted(wanted: Wanted) -> str:
     return value if wanted.bound is Bound.SET else f"{wanted.bound} {value}"
 
 
+def wish_of(wanted: Wanted) -> str | None:
+    """As `show_wanted`; None where the profile wants no value here, as that would depend on what is not there."""
+    return None if wanted.by_profile and wanted.spec.skip is not None else show_wanted(wanted)
+
+
 def show_place(place: Place) -> str:
     """What people call a setting: `vm.min_free_kbytes`, `nr_requests vda`, else its file."""
     if place.path.startswith("/proc/sys/"):
@@ -41,7 +46,7 @@ def view_of(wanted: Wanted, state: str, now: Cell | None, original: Cell | None,
     return TunableView(
         name=wanted.spec.name,
         state=state,
-        wanted=show_wanted(wanted),
+        wanted=wish_of(wanted),
         now=show_cell(now),
         original=show_cell(original),
         detail=detail,
@@ -94,6 +99,12 @@ def yielded_view(record: Yielded, now: Cell | None, wanted: Wanted) -> TunableVi
         f"moetuned leaves it alone until {TAKE_UP}"
     )
     return view_of(wanted, "yielded", now, None, detail)
+
+
+def left_view(record: Yielded, now: Cell | None) -> TunableView:
+    """A setting that a rollback leaves to whoever changed it."""
+    detail = f"stays at {show_cell(now) or '?'}, somebody's: they changed it after moetuned had set it"
+    return TunableView(record.tunable, "yielded", now=show_cell(now), detail=detail)
 
 
 def side_drifted(entry: Held, side: SideEffect, now: Cell) -> TunableView:

@@ -145,6 +145,8 @@ class UndoJournal:
         self._boot_id = boot_id
         self._held = dict(contents.held)
         self._yields = dict(contents.yields)
+        self.taken_over = frozenset(contents.held)
+        """Tunables that an earlier process held, until this one has looked at them."""
         self._next_seq = contents.next_seq
         self._length = contents.good_bytes
         self._lock: int | None = lock

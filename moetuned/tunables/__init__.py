@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import ModuleType
 
 import msgspec
@@ -176,10 +176,33 @@ def check_tuning(config: Config) -> Iterator[Problem]:
     for problem in problems:
         path, _, hint = problem.partition(": ")
         yield Problem("", path, None, hint)
+    if not problems:
+        yield from _dirty_pair(wanted)
     for item in wanted:
         warning = None if item.by_profile else _warning(item)
         if warning is not None:
             yield Problem("", item.asked_by, item.cell.value, warning, severity="warning")
+
+
+def _dirty_pair(wanted: Iterable[Wanted]) -> Iterator[Problem]:
+    """A warning where writing in the background would not begin before writers must write themselves, if the configuration says so.
+
+    The kernel then begins at half of the other limit (domain_dirty_limits in mm/page-writeback.c).
+    """
+    found = {item.spec.name: item for item in wanted}
+    early, late = found.get("vm.dirty_background_ratio"), found.get("vm.dirty_ratio")
+    if early is None or late is None or (early.by_profile and late.by_profile):
+        return
+    same_unit = early.cell.path.endswith("_ratio") == late.cell.path.endswith("_ratio")
+    if same_unit and int(late.cell.value) and int(early.cell.value) >= int(late.cell.value):
+        blamed, other = (early, late) if not early.by_profile else (late, early)
+        unit = late.cell.path.rpartition("/")[2]
+        hint = (
+            f"the background limit must be less than vm.{unit} ({other.asked_by}: {other.cell.value}), or the kernel takes half of that"
+            if blamed is early
+            else f"must be more than the background limit ({other.asked_by}: {other.cell.value}), or the kernel takes half for that"
+        )
+        yield Problem("", blamed.asked_by, blamed.cell.value, hint, severity="warning")
 
 
 def _warning(item: Wanted) -> str | None:

@@ -9,6 +9,9 @@ expert is then read in so many small requests that the disk mostly waits.
 Risk: Other files on the same file system get it too: reading one from end to end, as loading the model does, may become a little
 slower.
 
+Computed: From the slice of an expert (of several models on one file system the smallest) and the kind of disk: a power of two from 64 to
+1024, larger for larger slices and for NVMe. Nothing for a model without experts, whose slices cannot be read, or on a disk that turns.
+
 Source: Documentation/ABI/testing/sysfs-class-bdi of the kernel (read_ahead_kb); mm/filemap.c (do_sync_mmap_readahead: the window
 around a fault) and mm/readahead.c (file_ra_state_init: taken when a file is opened). The value is computed from the size of
 an expert's slice, as measured with a real llama-server (decide/read_ahead.py); `moetunectl tune readahead MODEL` measures it.

@@ -18,6 +18,7 @@ SPEC = TunableSpec(
     place=Place("/proc/sys/vm/max_map_count", Codec.INTEGER),
     wanted={},
     lowest=1024,
+    own_lowest=True,
     highest=2**31 - 1,
     useful_highest=2**24,
 )

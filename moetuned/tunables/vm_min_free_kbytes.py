@@ -21,6 +21,7 @@ SPEC = TunableSpec(
     place=Place("/proc/sys/vm/min_free_kbytes", Codec.INTEGER),
     wanted={},
     lowest=1024,
+    own_lowest=True,
     highest=2**31 - 1,
     useful_highest=2 << 20,
 )

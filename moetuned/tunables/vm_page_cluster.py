@@ -5,7 +5,8 @@ memory there is nothing to seek: each page that nobody needs is decompressed in 
 
 Risk: None where all swap is compressed in RAM; with swap on a disk, coming back from swap takes more reads.
 
-Computed: 0 where all swap is compressed in RAM and in the profile moe-offload-zram, which makes it so; else nothing.
+Computed: 0 where all swap, what moetuned is about to make included, is compressed in RAM; in the profile moe-offload-zram also where there
+is swap on a disk that is filled after it; else nothing.
 
 Source: Documentation/admin-guide/sysctl/vm.rst of the kernel (page-cluster); mm/swap_state.c (swapin_nr_pages).
 
@@ -34,5 +35,5 @@ SPEC = TunableSpec(
 
 def instances(fs: HostFS, targets: Targets, device_of: Callable[[str], tuple[int, int]]) -> tuple[TunableSpec, ...]:
     """With the value for where swap lives on this machine."""
-    chosen = page_cluster(swap_home(fs, device_of), targets.profile)
+    chosen = page_cluster(swap_home(fs, device_of, targets.swap), targets.profile)
     return (msgspec.structs.replace(SPEC, wanted=chosen.values, because=chosen.because, skip=chosen.skip),)

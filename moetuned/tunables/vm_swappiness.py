@@ -7,8 +7,9 @@ turns.
 Risk: Too high for a slow disk, and programs stand still while they come back from swap; too low for compressed RAM, and experts are
 dropped that idle memory could have made room for.
 
-Computed: 10 where a swap is on a rotational disk, 60 (the kernel's default) where all is on SSD, 133 where all is compressed in RAM and in
-the profile moe-offload-zram, which makes it so; nothing without swap, or with both kinds.
+Computed: From the swap that is on and that moetuned is about to make: 10 where one is on a rotational disk, 60 (the kernel's default) where
+all is on SSD, 133 where all is compressed in RAM; nothing without swap. With both kinds nothing either, but 133 in the profile
+moe-offload-zram where compressed RAM is filled first.
 
 Source: Documentation/admin-guide/sysctl/vm.rst of the kernel (swappiness: 133 for swap twice as fast as the file system; up to 200
 since 5.8).
@@ -41,5 +42,5 @@ def instances(fs: HostFS, targets: Targets, device_of: Callable[[str], tuple[int
         release = fs.read_text("/proc/sys/kernel/osrelease", 256)
     except OSError:
         release = ""
-    chosen = swappiness(swap_home(fs, device_of), targets.profile, highest_swappiness(release))
+    chosen = swappiness(swap_home(fs, device_of, targets.swap), targets.profile, highest_swappiness(release))
     return (msgspec.structs.replace(SPEC, wanted=chosen.values, because=chosen.because, skip=chosen.skip),)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
@@ -138,3 +139,12 @@ def test_other_errors_of_the_system_name_their_file(capsys, monkeypatch):
     monkeypatch.setattr(main.group, "main", fail)
     assert main.run(["status"]) == 1
     assert capsys.readouterr().err == "moetunectl: /x: Is a directory.\n"
+
+
+def test_ctrl_c_while_it_is_still_starting_prints_nothing(tmp_path: Path) -> None:
+    (tmp_path / "click.py").write_text("raise KeyboardInterrupt\n")
+    done = subprocess.run(
+        [sys.executable, "-c", "from moetuned.cli.main import main; main()"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (130, "")

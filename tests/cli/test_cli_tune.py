@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from fakes.fake_kernel import BOOT_ID, FakeKernel, add_disk, usual_kernel
+from fakes.fake_kernel import BOOT_ID, FakeKernel, Text, add_disk, usual_kernel
 
 from moetuned import tunables
 from moetuned.cli import tune, tune_explain, tune_options, tune_rivals
@@ -95,7 +95,7 @@ def test_apply_verify_drift_and_rollback(root: Path, kernel: FakeKernel) -> None
         "vm.dirty_background_ratio": "restored",
     }
     assert (value(kernel, "dirty_ratio"), value(kernel, "vfs_cache_pressure")) == ("20", "77")
-    assert "Nothing to give back" in run(root, "rollback").stdout
+    assert "stays at 77, somebody's" in run(root, "rollback").stdout, "what is left to others is said each time"
     assert "yielded" in run(root, "verify", code=1).stdout
     assert journal(root).exists(), "who changed it is not fought during this boot"
 
@@ -150,9 +150,80 @@ def test_a_journal_where_others_can_write_is_refused(root: Path, kernel: FakeKer
     directory = root / "open"
     directory.mkdir(mode=0o777)
     directory.chmod(0o777)
-    message = run(root, "apply", "--journal", str(directory / "undo.jsonl"), code=4).stderr
-    assert "writable by nobody else" in message
+    for command in ("apply", "plan", "rollback"):
+        message = run(root, command, "--journal", str(directory / "undo.jsonl"), code=2).stderr
+        assert "no directory of the journal's own" in message
     assert value(kernel, "dirty_ratio") == "20"
+
+
+def test_a_file_that_is_no_journal_is_refused(root: Path) -> None:
+    directory = root / "private"
+    directory.mkdir(mode=0o700)
+    (directory / "passwd").write_text("root:x:0:0\nbin:x:1:1\n")
+    assert "is no undo journal" in run(root, "verify", "--journal", str(directory / "passwd"), code=2).stderr
+
+
+def test_a_root_that_is_not_there_is_a_usage_error(root: Path) -> None:
+    assert "does not exist" in run(root / "nowhere", "plan", code=2).stderr
+
+
+def leftover(root: Path, kernel: FakeKernel, setting: str, original: str, value: str) -> str:
+    """What a measurement that was killed leaves: its journal, and its value. The journal's path."""
+    with borrowed_setting.open_borrowed(str(journal(root)), BOOT_ID) as borrowed:
+        place = Place(setting, Codec.INTEGER)
+        borrowed.intend("vm.vfs_cache_pressure", place, Cell(setting, original), Cell(setting, value))
+    kernel.foreign_write(setting, value)
+    return borrowed_setting.journal_path(str(journal(root)))
+
+
+PRESSURE = "/proc/sys/vm/vfs_cache_pressure"
+
+
+def test_apply_gives_back_what_a_killed_measurement_left_before_it_takes_originals(
+    root: Path, kernel: FakeKernel
+) -> None:
+    leftover(root, kernel, PRESSURE, "100", "7")
+    line = next(step for step in as_json(root, "plan")["steps"] if step["name"] == "vm.vfs_cache_pressure")
+    assert (line["step"], line["now"]) == ("give back", "7")
+    assert "measurement that was killed left it" in line["reason"]
+    view = next(view for view in as_json(root, "verify", code=1)["tuning"] if view["name"] == "vm.vfs_cache_pressure")
+    assert (view["state"], view["now"]) == ("planned", "7")
+    assert value(kernel, "vfs_cache_pressure") == "7", "plan and verify only look"
+    run(root, "apply")
+    assert value(kernel, "vfs_cache_pressure") == "50"
+    run(root, "rollback")
+    assert value(kernel, "vfs_cache_pressure") == "100"
+
+
+def test_what_a_killed_measurement_left_is_no_drift(root: Path, kernel: FakeKernel) -> None:
+    run(root, "apply")
+    leftover(root, kernel, PRESSURE, "50", "7")
+    view = next(view for view in as_json(root, "verify", code=1)["tuning"] if view["name"] == "vm.vfs_cache_pressure")
+    assert (view["state"], view["original"]) == ("planned", "100")
+    assert as_json(root, "apply")["ok"] is True
+    assert value(kernel, "vfs_cache_pressure") == "50"
+    run(root, "rollback")
+    assert value(kernel, "vfs_cache_pressure") == "100"
+
+
+def test_a_leftover_is_said_and_given_back_though_nothing_is_wanted(root: Path, kernel: FakeKernel) -> None:
+    (root / "etc/moetuned/moetuned.yaml").write_text("")
+    leftover(root, kernel, PRESSURE, "100", "7")
+    assert "give back" in run(root, "plan").stdout
+    assert "planned" in run(root, "verify", code=1).stdout
+    run(root, "apply")
+    assert value(kernel, "vfs_cache_pressure") == "100"
+    assert as_json(root, "verify")["tuning"] == []
+
+
+def test_what_a_running_measurement_has_borrowed_is_no_drift(root: Path, kernel: FakeKernel) -> None:
+    run(root, "apply")
+    leftover(root, kernel, PRESSURE, "50", "7")
+    with open_journal(borrowed_setting.journal_path(str(journal(root))), BOOT_ID):
+        view = next(view for view in as_json(root, "verify")["tuning"] if view["name"] == "vm.vfs_cache_pressure")
+        assert (view["state"], view["detail"]) == ("applied", borrowed_setting.BORROWED)
+        line = next(step for step in as_json(root, "plan")["steps"] if step["name"] == "vm.vfs_cache_pressure")
+        assert line["reason"] == borrowed_setting.BORROWED
 
 
 def test_settings_of_the_machine_need_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -263,3 +334,25 @@ def test_read_ahead_is_explained_without_models_and_without_a_config(root: Path,
     (entry,) = as_json(root, "explain", "read_ahead_kb")
     assert "the config cannot be used" in entry["now"]
     assert as_json(root, "explain", "vm.dirty_ratio")[0]["now"] == "20"
+
+
+def test_explain_helps_with_a_typo_and_points_to_swap(root: Path) -> None:
+    assert "did you mean vm.swappiness?" in run(root, "explain", "vm.swapiness", code=2).stderr
+    for key in ("swap", "tuning.swap", "zram"):
+        assert "docs/configure.md#swap" in " ".join(run(root, "explain", key).stdout.split())
+    assert as_json(root, "explain", "swap")[0]["name"] == "swap"
+
+
+def test_verify_in_observe_says_which_files_set_values_at_boot(root: Path, kernel: FakeKernel) -> None:
+    (root / "etc/moetuned/moetuned.yaml").write_text("")
+    assert run(root, "verify").stderr == ""
+    kernel.files["/etc/sysctl.d/90-moetuned.conf"] = Text("x\n")
+    assert "/etc/sysctl.d/90-moetuned.conf sets values at each boot" in run(root, "verify").stderr
+
+
+@pytest.mark.parametrize(
+    "command", ["plan", "apply", "verify", "rollback", "explain", "persist", "unpersist", "readahead"]
+)
+def test_each_has_examples(command: str) -> None:
+    text = CliRunner().invoke(tune.command, [command, "--help"]).stdout
+    assert f"moetunectl tune {command}" in text.partition("Examples:")[2]

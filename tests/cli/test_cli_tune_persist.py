@@ -14,6 +14,7 @@ from fakes.fake_kernel import FakeKernel, Text, add_disk, usual_kernel
 from moetuned.cli import tune, tune_options, tune_persist
 from moetuned.decide.persist import READERS
 from moetuned.parse.persisted_file import Standing, standing
+from moetuned.schema.swap import SwapKind, SwapStep, SwapStepKind
 
 SYSCTL = "etc/sysctl.d/90-moetuned.conf"
 TMPFILES = "etc/tmpfiles.d/moetuned.conf"
@@ -181,3 +182,40 @@ def test_help_has_examples() -> None:
         shown = CliRunner().invoke(tune.command, [name, "--help"]).stdout
         assert "Examples:" in shown
         assert f"sudo moetunectl tune {name}" in shown
+
+
+def test_swap_and_what_is_set_for_it_are_not_kept(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    configure(root, "tuning: {profile: moe-offload-zram}\n")
+    step = SwapStep("swap zram", SwapKind.ZRAM, SwapStepKind.MAKE, "1.0 GiB", priority=100)
+    monkeypatch.setattr(tune_persist, "planned_swap", lambda _options, _config: (step,))
+    report: Any = json.loads(run(root, "persist", "--json").stdout)
+    assert "vm.dirty_ratio = 10" in (root / SYSCTL).read_text()
+    assert "swappiness" not in (root / SYSCTL).read_text()
+    reasons = {each["name"]: each["reason"] for each in report["left_out"]}
+    assert "no file makes it" in reasons["swap zram"]
+    assert "for swap that moetuned makes" in reasons["vm.swappiness"]
+    assert "vm.page-cluster" in reasons
+
+
+def test_a_swap_value_that_the_config_asks_for_is_kept(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    configure(root, "tuning: {profile: moe-offload-zram, sysctl: {vm.swappiness: 90}, swap: {file: /s, size: 2GiB}}\n")
+    step = SwapStep("swap file /s", SwapKind.FILE, SwapStepKind.SKIPPED, "2.0 GiB", reason="no room")
+    monkeypatch.setattr(tune_persist, "planned_swap", lambda _options, _config: (step,))
+    report: Any = json.loads(run(root, "persist", "--json").stdout)
+    assert "vm.swappiness = 90" in (root / SYSCTL).read_text()
+    assert {"name": "swap file /s", "reason": "no room"} in report["left_out"]
+
+
+def test_nothing_to_keep_says_what_to_try_and_what_is_there(root: Path) -> None:
+    run(root, "persist")
+    configure(root, "")
+    said = run(root, "persist").stdout
+    assert "Try --profile moe-offload" in said
+    assert f"In /etc there still is /{SYSCTL}" in said
+    assert "tune unpersist" in said
+
+
+def test_a_fifo_in_place_of_a_file_is_refused_at_once(root: Path) -> None:
+    (root / SYSCTL).parent.mkdir(parents=True)
+    os.mkfifo(root / SYSCTL)
+    assert "not a plain file" in run(root, "persist", code=4).stderr

@@ -32,6 +32,10 @@ def test_the_whole_of_it() -> None:
         "   128   162 MB/s    2.1x  ###################################### 100 %  <- best\n"
         "  8192   4.4 MB/s   39.5x  # 2 %  <- now\n"
         "\n"
+        "Expected speed: slices a second, less what reading in vain pushes out of memory,\n"
+        "as a share of the fastest; of those within 10 % of the fastest the smallest is\n"
+        "best, as it reads least (below 64 KiB only if 20 % faster).\n"
+        "\n"
         "128 KiB is the best of them here: 45 times as fast as the present 8192 KiB,\n"
         "reading 5 % as much.\n"
         "note: what was read is not in memory any more\n"
@@ -74,3 +78,16 @@ def test_another_computed_value_is_said() -> None:
 @pytest.mark.parametrize("width", [10, 60, 80])
 def test_the_report_fits_too(width: int) -> None:
     assert max(map(len, render(REPORT, width).splitlines())) <= max(60, width)
+
+
+def test_noise_is_said_and_the_computed_value_proposed() -> None:
+    text = " ".join(render(msgspec.structs.replace(REPORT, noisy=True, noise_ratio=0.46, computed_kib=128)).split())
+    assert "<- computed" in text
+    assert "Too noisy to tell: the rounds differ by up to 46 %, more than the values do, so 128 KiB, computed" in text
+    assert "is the best" not in text
+    kept = msgspec.structs.replace(REPORT, noisy=True, best_kib=8192, computed_kib=None)
+    assert "the present 8192 KiB is kept" in " ".join(render(kept).split())
+
+
+def test_where_all_fits_into_memory_nothing_is_pushed_out() -> None:
+    assert "as all fits into memory" in " ".join(render(msgspec.structs.replace(REPORT, cached_ratio=1.0)).split())

@@ -10,6 +10,7 @@ from moetuned.cli import tune_options
 from moetuned.cli.tune_options import Options, options_of
 from moetuned.parse.config_problem import ConfigError
 from moetuned.schema.config import Profile
+from moetuned.state.undo_journal import JournalContents
 
 
 def given(**values: object) -> Options:
@@ -68,8 +69,8 @@ def test_models_are_looked_for_under_the_root(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_read_of_the_journal_is_a_note(tmp_path: Path) -> None:
-    held, notes = tune_options.look(given(root=str(tmp_path)))
-    assert held == {}
+    contents, notes = tune_options.look(given(root=str(tmp_path)))
+    assert contents == JournalContents()
     assert "boot_id" in notes[0]
 
 
@@ -89,3 +90,17 @@ def test_every_subcommand_of_a_file_of_its_own_is_there() -> None:
         found = command.get_command(context, name)
         assert found is not None
         assert found.name == name
+
+
+def test_on_a_narrow_terminal_the_last_cell_stands_below(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    row = ("vm.dirty_ratio", "a reason that is longer than the terminal is wide")
+    tune_options.print_table(("A", "B"), [row])
+    assert max(map(len, capsys.readouterr().out.splitlines())) > 40, "no terminal: a line each"
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    tune_options.print_table(("A", "B"), [row])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1] == "vm.dirty_ratio"
+    assert max(map(len, lines)) <= 40

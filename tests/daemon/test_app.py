@@ -16,6 +16,7 @@ from running import InProcess, in_process
 
 from moetuned.daemon import app as app_module
 from moetuned.daemon.workers import Lane
+from moetuned.host.durable_file import lock_directory
 from moetuned.schema.config import ExecAlert
 from moetuned.schema.event import EventName
 
@@ -249,6 +250,35 @@ def test_what_somebody_means_otherwise_is_refused(tmp_path: Path, asked: dict[st
         assert len(it.kernel.writes()) == count
 
 
+def test_who_is_locked_out_refuses_by_hand_and_sets_all_once_the_holder_is_gone(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir(mode=0o700)
+    holder = lock_directory(str(state))
+    try:
+        with rig(tmp_path, OFFLOAD) as it:
+            for do in ("apply", "rollback"):
+                status, body = it.app._request("tune", {"do": do})
+                assert status == 409
+                assert f"another moetuned process holds {state}" in body["error"]
+            assert not it.app._swap._holds()
+            it.tick(int(app_module.DRIFT_SECONDS) + 1)
+            assert it.kernel.writes() == []
+            os.close(holder)
+            holder = -1
+            it.tick(int(app_module.DRIFT_SECONDS) + 1)
+            assert it.kernel.foreign_read(PRESSURE) == "50\n"
+            assert it.app._swap._holds()
+    finally:
+        if holder >= 0:
+            os.close(holder)
+
+
+def test_who_follows_what_was_asked_for_does_not_see_what_was_before(tmp_path: Path) -> None:
+    with rig(tmp_path, OFFLOAD) as it:
+        _, answer = it.app._request("tune", {"do": "rollback"})
+        assert it.daemon.snapshot.tuning == answer.tuning
+
+
 def test_work_that_hangs_is_told(tmp_path: Path) -> None:
     began, release = threading.Event(), threading.Event()
 
@@ -284,3 +314,9 @@ def test_a_configured_backend_that_does_not_run_is_shown_without_an_alarm(tmp_pa
         assert view.verdict.phase == "absent"
         assert "no running process was recognised" in view.sentence
         assert it.daemon.snapshot.events == ()
+
+
+def test_swap_that_is_not_done_with_at_the_end_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with rig(tmp_path, WATCH) as it:
+        it.app._swap._busy = True
+    assert [each.levelname for each in caplog.records if "tune rollback --alone" in each.message] == ["WARNING"]

@@ -31,13 +31,20 @@ class Keeping:
         self.machine, self.kernel, self.workers = FakeMachine(), usual_kernel(), HeldWorkers()
         self.host = FakeSwapHost(self.machine)
         self.changes = 0
+        self.holds = True
         self.keeper = self.another()
 
     def another(self, kernel: FakeKernel | None = None) -> SwapKeeper:
-        return SwapKeeper(kernel or self.kernel, STATE, self.workers, self.host)  # type: ignore[arg-type]
+        return SwapKeeper(
+            kernel or self.kernel,
+            STATE,
+            self.workers,  # type: ignore[arg-type]
+            self.host,
+            holds=lambda: self.holds,
+        )
 
-    def apply(self, config: Config, *, may_write: bool = True) -> None:
-        self.keeper.apply(config, may_write=may_write, changed=self._changed)
+    def apply(self, config: Config, *, by_hand: bool = False) -> None:
+        self.keeper.apply(config, changed=self._changed, by_hand=by_hand)
 
     def _changed(self) -> None:
         self.changes += 1
@@ -121,7 +128,8 @@ def test_the_next_daemon_takes_it_over_and_can_take_it_away_at_once(keeping: Kee
 
 
 def test_without_the_directory_nothing_is_made_and_it_says_so(keeping: Keeping) -> None:
-    keeping.apply(WISHED, may_write=False)
+    keeping.holds = False
+    keeping.apply(WISHED)
     assert [(view.state, view.detail) for view in keeping.keeper.views] == [("failed", LOCKED_OUT)]
     assert (keeping.workers.jobs, keeping.host.calls) == ([], [])
 
@@ -177,3 +185,123 @@ def test_a_daemon_without_swap_of_its_own_does_not_load_what_makes_it() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_who_is_locked_out_touches_nothing_of_the_holders(keeping: Keeping) -> None:
+    keeping.apply(WISHED)
+    keeping.finish()
+    keeping.keeper, keeping.holds = keeping.another(), False
+    keeping.apply(WISHED)
+    next(iter(keeping.machine.files.values())).on = False
+    calls, disk = list(keeping.host.calls), dict(keeping.machine.disk)
+    assert keeping.keeper.check() == ()
+    keeping.keeper.take_away()
+    keeping.keeper.take_away(ending=True)
+    keeping.keeper.take_away_now()
+    keeping.keeper = keeping.another()
+    keeping.keeper.take_away_now()
+    assert (keeping.host.calls, keeping.machine.disk, keeping.workers.jobs) == (calls, disk, [])
+
+
+def test_who_is_locked_out_calls_no_swap_somebodys(keeping: Keeping) -> None:
+    """The holder is just making it: it is on, and not in the record yet."""
+    number = keeping.machine.add_zram("moetuned")
+    assert keeping.machine.zram is not None
+    keeping.machine.zram[number].on, keeping.machine.zram[number].size_bytes = True, 1 << 30
+    keeping.holds = False
+    keeping.apply(Config(tuning=Tuning(profile=Profile.MOE_OFFLOAD, swap=Swap(zram="1GiB"))))
+    assert [(view.state, view.detail) for view in keeping.keeper.views] == [("failed", LOCKED_OUT)]
+
+
+def test_a_reload_that_removes_swap_is_not_lost_while_the_first_step_is_not_made_yet(keeping: Keeping) -> None:
+    keeping.apply(WISHED)
+    assert not keeping.machine.disk, "nothing is recorded yet"
+    assert keeping.keeper.is_concerned(NOTHING), "so the directory is not let go"
+    keeping.apply(NOTHING)
+    keeping.finish()
+    keeping.finish()
+    assert (keeping.machine.files, keeping.keeper.idle, keeping.workers.jobs) == ({}, True, [])
+
+
+def test_what_was_asked_for_before_does_not_come_back(keeping: Keeping) -> None:
+    keeping.apply(WISHED)
+    keeping.apply(NOTHING)
+    keeping.apply(WISHED)
+    keeping.finish()
+    keeping.finish()
+    assert (keeping.states, keeping.keeper.idle) == ({NAME: "applied"}, True)
+
+
+def test_what_somebody_took_away_is_told_once_and_is_theirs_until_a_person_asks(keeping: Keeping) -> None:
+    keeping.apply(WISHED)
+    keeping.finish()
+    keeping.machine.files.clear()
+    assert [view.state for view in keeping.keeper.check()] == ["drifted"]
+    for _ in range(2):
+        keeping.keeper = keeping.another()
+        keeping.apply(WISHED)
+        keeping.finish()
+        assert (keeping.states, keeping.keeper.check()) == ({NAME: "yielded"}, ())
+    keeping.apply(WISHED, by_hand=True)
+    assert keeping.states == {NAME: "planned"}, "who asked waits for the end"
+    keeping.finish()
+    assert keeping.states == {NAME: "applied"}
+
+
+def test_what_a_reload_finds_drifted_is_told_at_the_next_look(keeping: Keeping) -> None:
+    keeping.apply(WISHED)
+    keeping.finish()
+    keeping.machine.files.clear()
+    keeping.apply(WISHED)
+    keeping.finish()
+    assert [view.state for view in keeping.keeper.check()] == ["drifted"]
+    assert keeping.keeper.check() == ()
+
+
+def test_one_that_is_off_is_not_shown_as_applied_before_the_work_is_done(keeping: Keeping) -> None:
+    keeping.apply(WISHED)
+    keeping.finish()
+    next(iter(keeping.machine.files.values())).on = False
+    keeping.keeper.check()
+    keeping.apply(WISHED)
+    assert keeping.states == {NAME: "yielded"}
+    keeping.finish()
+    keeping.apply(WISHED, by_hand=True)
+    assert keeping.states == {NAME: "planned"}
+
+
+def test_a_record_that_is_gone_is_said_and_nothing_is_done(keeping: Keeping, caplog: pytest.LogCaptureFixture) -> None:
+    keeping.apply(WISHED)
+    keeping.finish()
+    kept = dict(keeping.machine.disk)
+    keeping.machine.disk.clear()
+    calls = list(keeping.host.calls)
+    caplog.clear()
+    keeping.apply(WISHED)
+    for _ in range(2):
+        keeping.keeper.check()
+        assert [view.state for view in keeping.keeper.views] == ["failed"]
+        assert [note.count(f"{STATE}/{FILE_NAME}") for note in keeping.keeper.notes] == [1]
+    assert len(caplog.messages) == 1
+    keeping.keeper.take_away(ending=True)
+    keeping.keeper.take_away_now()
+    assert (keeping.host.calls, keeping.workers.jobs, keeping.keeper.idle) == (calls, [], True)
+    assert "tune rollback --alone" in caplog.messages[-1]
+    assert len(caplog.messages) == 2
+    keeping.machine.disk.update(kept)
+    keeping.apply(WISHED)
+    keeping.finish()
+    assert keeping.states == {NAME: "applied"}
+
+
+def test_what_stays_on_at_the_end_is_a_warning_once(keeping: Keeping, caplog: pytest.LogCaptureFixture) -> None:
+    keeping.apply(WISHED)
+    keeping.finish()
+    next(iter(keeping.machine.files.values())).used_bytes = keeping.machine.available_bytes
+    caplog.clear()
+    keeping.keeper.take_away(ending=True)
+    keeping.finish()
+    keeping.keeper.take_away_now()
+    (record,) = (each for each in caplog.records if each.levelname == "WARNING")
+    assert "is kept on" in record.message
+    assert "tune rollback --alone" in record.message

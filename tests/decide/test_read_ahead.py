@@ -185,6 +185,10 @@ def test_differences_larger_than_the_noise_are_told() -> None:
     assert not is_noisy(curve(k64=(10, 14, 12), k128=(100, 140, 90), k256=(9, 12, 13)))
 
 
+def test_that_a_neighbour_may_be_the_fastest_is_no_noise() -> None:
+    assert not is_noisy(curve(k16=(40, 70, 45), k64=(100, 210, 140), k128=(150, 130, 205), k512=(20, 30, 25)))
+
+
 def test_of_one_round_or_one_value_nothing_is_known() -> None:
     assert noise_ratio([Point(64, 1e6, None, 1, (1e6,)), Point(128, 1e6, None, 1, (2e6,))]) == 0.0
     assert noise_ratio([Point(64, 1e6, None, 1, (1e6, 9e6))]) == noise_ratio([]) == 0.0

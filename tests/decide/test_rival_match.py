@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moetuned.decide.rival_match import describe_rival, disagrees, rivals_of
+from moetuned.decide.rival_match import describe_rival, disagrees, rivals_of, who_else_sets
 from moetuned.schema.rival import Rival
-from moetuned.schema.tunable import Bound
+from moetuned.schema.tunable import Bound, Codec, Place
 
 
 def rival(path: str, value: str | None = "1", bound: Bound = Bound.SET, only: str | None = None) -> Rival:
@@ -77,3 +77,15 @@ def test_in_words() -> None:
 def test_a_place_always_has_the_rival_of_its_own_path(path: str, value: str) -> None:
     assert rivals_of([rival(path, value)], [path]) == (rival(path, value),)
     assert not disagrees(rival(path, value), value)
+
+
+def test_one_who_sets_both_files_of_a_pair_is_said_once() -> None:
+    place = Place("/proc/sys/vm/dirty_ratio", Codec.INTEGER, "/proc/sys/vm/dirty_bytes")
+    found = (
+        Rival("tool", "/proc/sys/vm/dirty_ratio", None, "at boot"),
+        Rival("tool", "/proc/sys/vm/dirty_bytes", None, "at boot"),
+        Rival("other", "/proc/sys/vm/dirty_ratio", "40", "at boot"),
+        Rival("other", "/proc/sys/vm/dirty_bytes", "0", "at boot"),
+    )
+    told = who_else_sets(found, place, "10")
+    assert [each.split()[0] for each in told] == ["tool", "other"]

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moetuned.decide.swap_plan import plan_swap
-from moetuned.schema.swap import ActiveSwap, OurSwap, Swap, SwapFacts, SwapFileFacts, SwapStep, SwapStepKind
+from moetuned.decide.swap_plan import asked_for, plan_swap
+from moetuned.schema.swap import ActiveSwap, OurSwap, Swap, SwapFacts, SwapFileFacts, SwapKind, SwapStep, SwapStepKind
 
 GIB, MIB = 1 << 30, 1 << 20
 PATH = "/var/lib/moetuned/swapfile"
@@ -178,3 +178,49 @@ def test_a_file_is_made_only_where_all_is_known_and_well(
     if size == "auto":
         assert 2 * GIB <= step.size_bytes <= 16 * GIB
         assert step.size_bytes <= free // 10
+
+
+@pytest.mark.parametrize(
+    ("wish", "known", "ours", "stays"),
+    [
+        (
+            Swap(zram="auto"),
+            facts(),
+            OurSwap(zram_number=1, zram_bytes=96 * MIB),
+            "stays 96.0 MiB until it is made anew",
+        ),
+        (Swap(zram="auto"), facts(), OurSwap(zram_number=1, zram_bytes=4 * GIB), ""),
+        (Swap(zram="96MiB"), facts(), OurSwap(zram_number=1, zram_bytes=96 * MIB), ""),
+        (FILE, facts(), OurSwap(file_path=PATH, file_bytes=GIB), "stays 1.0 GiB until it is made anew"),
+        (FILE, facts(), OurSwap(file_path=PATH, file_bytes=8 * GIB), ""),
+        (FILE, facts(free_bytes=40 * GIB), OurSwap(file_path=PATH, file_bytes=4 * GIB), ""),
+        (FILE, facts(free_bytes=GIB), OurSwap(file_path=PATH, file_bytes=GIB), ""),
+    ],
+)
+def test_a_computed_size_is_not_taken_up_by_what_is_there_and_that_is_said(
+    wish: Swap, known: SwapFacts, ours: OurSwap, stays: str
+) -> None:
+    step = only(wish, known, ours)
+    assert step.kind is SwapStepKind.KEEP
+    assert ("until it is made anew" in step.why) == bool(stays)
+    assert stays in step.why
+
+
+def test_what_somebody_took_away_is_left_to_them() -> None:
+    wish = Swap(file=PATH, zram="auto")
+    zram, file = plan_swap(wish, facts(), OurSwap(zram_yielded="somebody reset it", file_yielded="somebody removed it"))
+    assert [(step.kind, step.reason) for step in (zram, file)] == [
+        (SwapStepKind.YIELDED, "somebody reset it"),
+        (SwapStepKind.YIELDED, "somebody removed it"),
+    ]
+    assert [step.kind for step in plan_swap(wish, facts(), OurSwap(zram_yielded="x"))] == ["yielded", "make"]
+
+
+def test_what_the_config_says_of_each_kind_is_compared_alone() -> None:
+    wish = Swap(file=PATH, size="2GiB", zram="1GiB", priority=3)
+    changes = {"size": "3GiB", "priority": 4, "file": "/swap", "zram": "2GiB"}
+    for name, value in changes.items():
+        other = msgspec.structs.replace(wish, **{name: value})
+        changed = {kind for kind in SwapKind if asked_for(wish, kind) != asked_for(other, kind)}
+        assert changed == {SwapKind.ZRAM if name == "zram" else SwapKind.FILE}
+    assert {asked_for(each, kind) for each in (None, Swap()) for kind in SwapKind} == {""}

@@ -208,3 +208,17 @@ def test_a_key_that_each_device_has_counts_for_all_of_them() -> None:
     assert choose(both, []) == ((), ()), "no device is no problem"
     small = Tuning(profile=Profile.MOE_OFFLOAD, read_ahead=2)
     assert len(choose(small, [read_ahead("a"), read_ahead("b")])[1]) == 1, "said once"
+
+
+@pytest.mark.parametrize(
+    ("sysctl", "says"),
+    [
+        ({"vm.x": "9" * 40}, "is too large; the kernel takes 2147483647 or less"),
+        ({"vm.x": "at-least -5"}, "'at-least -5' is too small; moetuned takes 1024 or more"),
+    ],
+)
+def test_whose_bound_it_is_and_that_a_huge_number_is_one(sysctl: dict[str, int | str], says: str) -> None:
+    place = Place("/proc/sys/vm/x", Codec.INTEGER)
+    spec = TunableSpec("vm.x", "tuning.sysctl.vm.x", place, {}, lowest=1024, own_lowest=True, highest=2**31 - 1)
+    (problem,) = choose(Tuning(profile=Profile.MOE_OFFLOAD, sysctl=sysctl), [spec])[1]
+    assert says in problem

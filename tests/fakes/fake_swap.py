@@ -91,6 +91,7 @@ class FakeMachine:
     available_bytes: int = 20 * GIB
     free_bytes: int = 200 * GIB
     takes_swap: bool = True
+    swaps_off_elsewhere: bool = False
     tight: tuple[str, ...] = ()
     sequences: Iterator[int] = field(default_factory=lambda: itertools.count(100))
     uuids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
@@ -199,8 +200,6 @@ class FakeSwapHost:
         if file is None:
             return None
         return FileLook(
-            # Device numbers change with the boot.
-            device=self.machine.boot * 10 + (self.machine.mount(path) == "/data"),
             inode=file.inode,
             size_bytes=file.size_bytes,
             mode=file.mode,
@@ -277,6 +276,8 @@ class FakeSwapHost:
             target = self._target(path)
             if not target.on:
                 refuse(errno.EINVAL)
+            if self.machine.swaps_off_elsewhere:
+                refuse(errno.EBUSY)
             assert target.used_bytes < self.machine.available_bytes, "swapped off what does not fit: the kernel kills"
             assert not (target.used_bytes and self.machine.tight), (
                 "swapped off what does not fit a cgroup: the kernel kills"
@@ -286,6 +287,9 @@ class FakeSwapHost:
             target.on, target.used_bytes = False, 0
 
         self._do("swap_off", run)
+
+    def wait_for_swap_off(self, path: str, patience_seconds: float | None) -> bool:
+        return not self.machine.swaps_off_elsewhere
 
     def room(self, path: str) -> SwapOffRoom:
         target = self._target(path)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moetuned.host import swap_devices
-from moetuned.host.swap_devices import swap_off_slowly, swap_on
+from moetuned.host.swap_devices import swap_off_slowly, swap_on, wait_for_swap_off
 from moetuned.host.swap_signature import SwapError
 
 
@@ -108,3 +109,61 @@ def test_what_interrupts_ends_the_process_too(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(KeyboardInterrupt):
         swap_off_slowly("/x", used, lambda left: None)
     assert gone(pid())
+
+
+class Clock:
+    """Time passes only where it is waited for."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(swap_devices, "time", made)
+    return made
+
+
+def test_it_waits_for_one_that_a_killed_daemon_has_left_in_the_kernel(tmp_path: Path, clock: Clock) -> None:
+    path = tmp_path / "swapfile"
+    assert wait_for_swap_off(str(path), 0), "there is none"
+    path.write_text("")
+    assert wait_for_swap_off(str(path), 0)
+    with open(path) as other:
+        fcntl.flock(other, fcntl.LOCK_SH)
+        assert not wait_for_swap_off(str(path), 5)
+        assert clock.now >= 5
+        with pytest.raises(OSError, match="busy") as caught:
+            swap_off_slowly(str(path), patience_seconds=5)
+        assert caught.value.errno == errno.EBUSY
+    assert wait_for_swap_off(str(path), 0)
+
+
+@pytest.mark.parametrize(
+    ("answers", "raised"), [([22, 22, 0], None), ([22, 22], errno.EINVAL), ([22] * 9, errno.EBUSY)]
+)
+def test_a_swap_that_somebody_swaps_off_just_now_is_waited_for(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, answers: list[int], raised: int | None
+) -> None:
+    """The kernel says EINVAL of one that is on: the swapoff of somebody else ends with it on, off, or not in time."""
+    left = list(answers)
+
+    def once(*_: object) -> None:
+        number = left.pop(0)
+        if number:
+            raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(swap_devices, "_swap_off_once", once)
+    if raised is None:
+        swap_off_slowly("/x", patience_seconds=5, is_on=lambda: bool(left))
+    else:
+        with pytest.raises(OSError, match=r"Invalid|busy") as caught:
+            swap_off_slowly("/x", patience_seconds=5, is_on=lambda: bool(left))
+        assert caught.value.errno == raised

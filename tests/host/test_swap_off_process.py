@@ -68,3 +68,26 @@ def test_it_is_small() -> None:
         (sys.executable, "-I", "-S", "-c", program, _PACKAGE), check=True, capture_output=True, text=True
     )
     assert done.stdout == "[]\n"
+
+
+_LOCKING = _WAITING.replace("os.write(1", "os.write(1 if held() else 2").replace(
+    "real, swap",
+    "import fcntl\n"
+    "def held():\n"
+    "    with open(sys.argv[-1]) as file:\n"
+    "        try: fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)\n"
+    "        except BlockingIOError: return True\n"
+    "real, swap",
+)
+
+
+def test_others_can_see_that_it_is_at_it_until_it_is_gone(tmp_path: Path) -> None:
+    path = tmp_path / "swapfile"
+    path.write_text("")
+    command = (sys.executable, "-I", "-S", "-c", _LOCKING, _PACKAGE, str(os.getpid()), str(path))
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        assert int(child.stdout.readline()) == child.pid
+        assert not swap_devices.wait_for_swap_off(str(path), 0)
+        child.kill()
+    assert swap_devices.wait_for_swap_off(str(path), 0)

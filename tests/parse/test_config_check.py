@@ -2,6 +2,7 @@ import msgspec
 import pytest
 
 from moetuned.parse.config_check import check
+from moetuned.parse.config_text import load_with_warnings
 from moetuned.schema.config import Config
 
 KNOWN = {"vm.dirty_ratio", "vm.vfs_cache_pressure"}
@@ -91,3 +92,9 @@ def test_sysctls_are_not_judged_without_a_list_of_known_ones():
 def test_all_problems_are_reported_at_once():
     sections = {"watch": {"interval": 0}, "limits": {"near": "1%"}, "api": {"listen": "x"}, "relief": {"cool_down": 0}}
     assert len(found(**sections)) == 4
+
+
+@pytest.mark.parametrize(("key", "where"), [("read_ahead: 64", "file system"), ("scheduler: none", "disk")])
+def test_what_would_be_set_for_no_model(key: str, where: str) -> None:
+    _, warnings = load_with_warnings([("x.yaml", f"tuning: {{profile: moe-offload, {key}}}")])
+    assert [f"there is no {where} to set it for" in warning.hint for warning in warnings] == [True]

@@ -10,6 +10,7 @@ from msgspec import Meta
 
 from moetuned.parse.config_problem import ConfigError
 from moetuned.parse.config_shape import shape
+from moetuned.parse.config_text import load_with_warnings
 from moetuned.parse.config_yaml import read_tree
 
 Size = Annotated[str | int, Meta(description="size")]
@@ -193,3 +194,18 @@ def test_any_data_is_a_value_or_problems_with_a_path(data):
     else:
         assert isinstance(value, Whole)
     assert all(problem.path and problem.line for problem in found)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("tuning: {read_ahead: 128KiB}", "must be a whole number between 4 and 65536 or keep; write it without a unit"),
+        ("tuning: {read_ahead: large}", "must be a whole number between 4 and 65536 or keep"),
+        ("tuning: {sysctl: {vm: {swappiness: 10}}}", "sysctls are written with their dots: vm.swappiness: 10"),
+        ("tuning: {sysctl: {vm: {}}}", "one value"),
+    ],
+)
+def test_what_is_said_of_values_of_tuning(text: str, says: str) -> None:
+    with pytest.raises(ConfigError, match="tuning") as caught:
+        load_with_warnings([("x.yaml", text)])
+    assert says in str(caught.value)

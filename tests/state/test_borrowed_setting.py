@@ -12,9 +12,20 @@ from pathlib import Path
 import pytest
 from fakes.fake_kernel import BOOT_ID, FakeKernel, add_disk, usual_kernel
 
-from moetuned.schema.tunable import Codec, Place
+from moetuned.schema.tunable import Cell, Codec, Place
 from moetuned.state import undo_journal
-from moetuned.state.borrowed_setting import BorrowError, borrow, clear_up, give_back, journal_path
+from moetuned.state.borrowed_setting import (
+    LEFT,
+    Borrowed,
+    BorrowError,
+    borrow,
+    clear_up,
+    explain,
+    give_back,
+    journal_path,
+    look,
+    open_borrowed,
+)
 from moetuned.state.undo_journal import JournalError, UndoJournal, open_journal, read_journal
 
 PATH = "/sys/block/vda/bdi/read_ahead_kb"
@@ -217,3 +228,27 @@ print("not reached")
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout.split() == ["64", "8192"], done.stderr
     assert done.returncode != 0
+
+
+def test_the_directory_of_both_journals_is_private(main: str) -> None:
+    with open_borrowed(main, BOOT_ID):
+        assert os.stat(os.path.dirname(main)).st_mode & 0o777 == 0o700
+    os.chmod(os.path.dirname(main), 0o777)
+    with pytest.raises(JournalError, match="writable by nobody else"):
+        open_borrowed(main, BOOT_ID)
+
+
+def test_what_stands_borrowed_is_seen_without_taking_anything(kernel: FakeKernel, main: str) -> None:
+    assert look(kernel, main, BOOT_ID) == Borrowed()
+    with opened(main) as journal:
+        seen = borrow(kernel, journal, NAME, PLACE, "64", lambda: look(kernel, main, BOOT_ID))
+        assert ([entry.tunable for entry in seen.held], seen.alive) == ([NAME], True)
+        assert look(kernel, main, BOOT_ID) == Borrowed((), alive=True)
+    with opened(main) as journal:
+        journal.intend(NAME, PLACE, Cell(PATH, "8192"), Cell(PATH, "64"))
+    assert look(kernel, main, BOOT_ID).held == (), "it was killed before the write"
+    kernel.foreign_write(REAL, "64")
+    left = look(kernel, main, BOOT_ID)
+    assert ([entry.original.value for entry in left.held], left.alive) == (["8192"], False)
+    (view,) = explain((), (), left)
+    assert (view.state, view.now, view.wanted, view.detail) == ("planned", "64", "8192", LEFT)

@@ -64,7 +64,7 @@ ROLLBACK_STEPS = steps_of(lambda fuse: rollback(applied(), fuse))
 
 def assert_as_new(machine: FakeMachine) -> None:
     assert machine.made_by("moetuned") == []
-    assert machine.disk == {} or set(machine.disk) == {f"{STATE}/swap.json.new"}
+    assert machine.disk == {}
     assert not machine.zram if machine.zram_built_in else machine.zram is None
 
 

@@ -18,7 +18,7 @@ from moetuned.state.swap_file import (
     verify_file,
     whose_file,
 )
-from moetuned.state.swap_record import HeldFile, Stage, SwapStore, open_store
+from moetuned.state.swap_record import HeldFile, Stage, SwapRecord, SwapStore, YieldedSwap, open_store
 
 PATH = "/data/swapfile"
 BOOT = "boot-1"
@@ -118,13 +118,7 @@ def test_whose_it_is(made: Scene, change: dict[str, object], whose: Whose) -> No
     file = made.machine.at(PATH)
     for name, value in change.items():
         setattr(file, name, value)
-    assert whose_file(made.host, made.held, BOOT) is whose
-
-
-def test_device_numbers_count_only_within_a_boot(made: Scene) -> None:
-    moved = msgspec.structs.replace(made.held, device=77)
-    assert whose_file(made.host, moved, BOOT) is Whose.FOREIGN
-    assert whose_file(made.host, moved, "boot-2") is Whose.OURS
+    assert whose_file(made.host, made.held) is whose
 
 
 def test_after_a_boot_it_is_swapped_on_again(made: Scene) -> None:
@@ -154,7 +148,8 @@ def test_what_somebody_swapped_off_is_left_off_and_removed_at_rollback(made: Sce
     assert verify_file(made.host, made.held, None, "", BOOT).detail == "somebody swapped it off; left alone"
     assert not file.on
     assert take_file(made.host, made.store, BOOT).state == "restored"
-    assert (made.machine.files, made.machine.disk) == ({}, {})
+    assert made.machine.files == {}
+    assert made.store.record == SwapRecord(file_yielded=YieldedSwap(BOOT, "", "somebody swapped it off"))
 
 
 def test_swapping_on_again_that_fails_is_said(made: Scene) -> None:
@@ -196,13 +191,45 @@ def test_swapping_off_that_fails_keeps_it_whole(made: Scene, number: int) -> Non
 
 
 def test_another_process_swaps_it_off_just_now(made: Scene) -> None:
-    made.host.fails = {"swap_off": errno.EINVAL}
-    assert "another process" in take_file(made.host, made.store, BOOT).detail
+    made.machine.swaps_off_elsewhere = True
+    for look in (take_file, finish_file, take_file):
+        view = look(made.host, made.store, BOOT)
+        assert view is not None
+        assert (view.state, "another process" in view.detail) == ("failed", True)
+        assert made.held.stage is Stage.REMOVING, "it may be off at any moment, and nobody is to blame then"
+    assert verify_file(made.host, made.held, None, "", BOOT).state == "planned"
+
+
+def test_another_process_has_swapped_it_off(made: Scene) -> None:
+    made.store.hold_file(msgspec.structs.replace(made.held, stage=Stage.REMOVING))
+    file = made.machine.at(PATH)
+    assert file is not None
+    file.on = False
+    assert verify_file(made.host, made.held, None, "", BOOT).state == "planned"
+    assert finish_file(made.host, made.store, BOOT) is None
+    assert (made.machine.files, made.machine.disk) == ({}, {})
+
+
+def test_swapping_off_that_was_cut_short_leaves_it_whole(made: Scene) -> None:
+    made.store.hold_file(msgspec.structs.replace(made.held, stage=Stage.REMOVING))
+    assert finish_file(made.host, made.store, BOOT) is None
+    assert made.held.stage is Stage.MADE
+    assert keep_file(made.host, made.store, STEP, BOOT).state == "applied"
+
+
+def test_a_change_of_the_config_needs_the_record(made: Scene) -> None:
+    made.machine.disk_full = True
+    view = take_file(made.host, made.store, BOOT, must_record=True)
+    file = made.machine.at(PATH)
+    assert (view.state, file is not None and file.on) == ("failed", True)
+    assert "cannot be written" in view.detail
+    assert made.host.calls.count("swap_off") == 0
 
 
 def test_removing_that_fails_is_tried_again_at_the_next_rollback(made: Scene) -> None:
     made.host.fails = {"remove_file": errno.EROFS}
     assert "Read-only file system" in take_file(made.host, made.store, BOOT).detail
+    assert made.held.stage is Stage.REMOVING, "it is off, and moetuned did it"
     made.host.fails = {}
     assert take_file(made.host, made.store, BOOT).state == "restored"
 
@@ -235,7 +262,8 @@ def test_a_file_that_somebody_put_there_is_never_removed(made: Scene) -> None:
     assert other.inode == made.held.inode  # numbers are given again
     assert verify_file(made.host, made.held, None, "", BOOT).state == "drifted"
     view = take_file(made.host, made.store, BOOT)
-    assert (view.state, made.machine.at(PATH), made.machine.disk) == ("drifted", other, {})
+    assert (view.state, made.machine.at(PATH), made.store.record.file) == ("drifted", other, None)
+    assert made.store.record.file_yielded is not None
 
 
 def test_finishing_says_nothing_of_what_is_well(made: Scene) -> None:
@@ -278,7 +306,9 @@ def test_one_that_was_moved_into_place_but_not_recorded_so_is_whole(made: Scene)
 @pytest.mark.parametrize(("fails", "state"), [({}, None), ({"remove_file": errno.EROFS}, "failed")])
 def test_one_that_was_being_taken_away_is_taken_away(made: Scene, fails: dict[str, int], state: str | None) -> None:
     made.store.hold_file(msgspec.structs.replace(made.held, stage=Stage.REMOVING))
-    made.host.fails = fails
+    file = made.machine.at(PATH)
+    assert file is not None
+    file.on, made.host.fails = False, fails
     view = finish_file(made.host, made.store, BOOT)
     assert (None if view is None else view.state) == state
     assert (made.machine.files == {}) is (state is None)

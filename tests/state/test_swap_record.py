@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moetuned.host import durable_file
+from moetuned.schema.swap import SwapKind
 from moetuned.state.swap_record import (
     FILE_NAME,
     HeldFile,
@@ -17,12 +18,13 @@ from moetuned.state.swap_record import (
     Stage,
     SwapRecord,
     SwapRecordError,
+    YieldedSwap,
     exists,
     open_store,
 )
 
 UUID = "11111111-2222-3333-4444-555555555555"
-FILE = HeldFile("/data/swapfile", UUID, 1 << 26, Stage.MADE, "boot-1", "/data", 5, 1, 12, "boot-1")
+FILE = HeldFile("/data/swapfile", UUID, 1 << 26, Stage.MADE, "boot-1", "/data", 5, 12, "boot-1")
 ZRAM = HeldZram("boot-1", UUID, 1 << 26, Stage.ADDED, (0, 2), 100, 1, 104)
 
 
@@ -150,3 +152,26 @@ def test_the_expected_number_is_the_lowest_free(existed: list[int]) -> None:
     number = msgspec.structs.replace(ZRAM, existed=tuple(existed)).expected
     assert number not in existed
     assert set(range(number)) <= set(existed)
+
+
+def test_the_rest_of_a_write_is_something_to_clear_up_and_goes_when_the_holder_opens(tmp_path: Path) -> None:
+    rest = tmp_path / f"{FILE_NAME}.new"
+    rest.write_text("{")
+    assert exists(str(tmp_path))
+    open_store(str(tmp_path))
+    assert rest.exists()
+    assert open_store(str(tmp_path), held=True).record == SwapRecord()
+    assert not exists(str(tmp_path))
+
+
+@pytest.mark.parametrize("kind", list(SwapKind))
+def test_what_was_yielded_outlives_the_thing_itself(tmp_path: Path, kind: SwapKind) -> None:
+    store = open_store(str(tmp_path))
+    store.hold_file(FILE)
+    store.yield_to(kind, YieldedSwap("boot-1", "auto", "somebody removed it"))
+    store.forget_file()
+    again = open_store(str(tmp_path))
+    assert again.yielded(kind) == YieldedSwap("boot-1", "auto", "somebody removed it")
+    assert [again.yielded(each) is None for each in SwapKind].count(True) == 1
+    again.yield_to(kind, None)
+    assert not exists(str(tmp_path))

@@ -8,6 +8,7 @@ import os
 import subprocess
 from pathlib import Path
 
+import msgspec
 import pytest
 from fakes.fake_kernel import BOOT_ID, FakeKernel, Number, add_cgroups, usual_kernel
 from tuning_scenes import MOE, THP, VM, steps_for
@@ -551,3 +552,49 @@ def test_that_backends_must_be_restarted_is_said_until_the_value_changes(journal
         assert TAKEN_AT_OPEN not in tuning.verify(kernel, journal.held, steps)[0].detail
         kernel.foreign_write(PRESSURE, "60")
         assert TAKEN_AT_OPEN not in tuning.verify(kernel, journal.held, steps, again)[0].detail
+
+
+def test_an_original_that_stands_there_after_a_restart_is_nobodys_change(journal_path: str) -> None:
+    """The process before has given all back, and the disk (read-only) took no record of it."""
+    kernel = usual_kernel()
+    before = kernel.settings()
+    with open_journal(journal_path, BOOT_ID) as journal:
+        apply(kernel, journal)
+        kept = Path(journal_path).read_bytes()
+        tuning.rollback(kernel, journal)
+    Path(journal_path).write_bytes(kept)
+    Path(journal_path).chmod(0o600)
+    with open_journal(journal_path, BOOT_ID) as journal:
+        assert set(states(apply(kernel, journal)).values()) == {"applied"}
+        assert journal.yields == {}
+        assert as_wanted(kernel)
+        tuning.rollback(kernel, journal)
+    assert kernel.settings() == before
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_an_original_that_somebody_sets_while_moetuned_runs_is_their_change(journal_path: str, restarted: bool) -> None:
+    kernel = usual_kernel()
+    with contextlib.ExitStack() as stack:
+        journal = stack.enter_context(open_journal(journal_path, BOOT_ID))
+        apply(kernel, journal)
+        if restarted:  # killed, and what it set was seen by the next
+            journal.close()
+            journal = stack.enter_context(open_journal(journal_path, BOOT_ID))
+            apply(kernel, journal)
+        kernel.foreign_write(VM + "vfs_cache_pressure", "100")
+        assert apply(kernel, journal)["vm.vfs_cache_pressure"].state == "drifted"
+        tuning.confirm_drift(kernel, journal, steps_for(kernel, MOE, journal), {"vm.vfs_cache_pressure"})
+        assert list(journal.yields) == ["vm.vfs_cache_pressure"]
+
+
+def test_a_setting_that_is_skipped_is_shown_as_it_is_now(journal_path: str) -> None:
+    kernel = usual_kernel()
+    with open_journal(journal_path, BOOT_ID) as journal:
+        step = msgspec.structs.replace(
+            steps_for(kernel, MOE, journal)[-1], kind=StepKind.SKIPPED, reason="no swap is on"
+        )
+        path = step.wanted.spec.place.path
+        kernel.foreign_write(path, "133")
+        (view,) = tuning.verify(kernel, {}, [step])
+    assert (path, view.state, view.now) == (VM + "vfs_cache_pressure", "skipped", "133")

@@ -241,3 +241,21 @@ def test_a_page_cluster_is_a_sysctl_with_a_hyphen() -> None:
         Cell("/proc/sys/vm/page-cluster", "1"),
     )
     assert tunables.manual_of(step.wanted.spec) == tunables.load("vm_page_cluster").manual
+
+
+@pytest.mark.parametrize(
+    ("sysctl", "key"),
+    [
+        ({"vm.dirty_background_ratio": 20}, "tuning.sysctl.vm.dirty_background_ratio"),
+        ({"vm.dirty_background_ratio": 30, "vm.dirty_ratio": 30}, "tuning.sysctl.vm.dirty_background_ratio"),
+        ({"vm.dirty_ratio": 5}, "tuning.sysctl.vm.dirty_ratio"),
+        ({"vm.dirty_background_bytes": 2 << 20, "vm.dirty_bytes": 1 << 20}, "tuning.sysctl.vm.dirty_background_bytes"),
+        ({"vm.dirty_background_ratio": 5, "vm.dirty_ratio": 30}, None),
+        ({"vm.dirty_background_bytes": 2 << 20, "vm.dirty_ratio": 30}, None),
+        ({}, None),
+    ],
+)
+def test_a_background_limit_that_is_none_is_a_warning(sysctl: dict[str, int | str], key: str | None) -> None:
+    tuning = Tuning(profile=Profile.MOE_OFFLOAD, sysctl=sysctl)
+    found = [problem for problem in tunables.check_tuning(Config(tuning=tuning)) if "background limit" in problem.hint]
+    assert [(problem.path, problem.severity) for problem in found] == ([] if key is None else [(key, "warning")])
