@@ -53,6 +53,15 @@ class _Seen(msgspec.Struct, frozen=True):
     kept: Heat | None = None
 
 
+class _Since(msgspec.Struct, frozen=True):
+    """What happened between two looks, as `decide.heat.Look` has it."""
+
+    healthy: bool
+    answered: bool
+    warmed: bool
+    paged_out: bool
+
+
 class HeatKeeper:
     """Looks, learns and keeps. `directory`: where what was learned lies; None: it is not kept."""
 
@@ -67,14 +76,39 @@ class HeatKeeper:
         `may_page_out`: whether what of the model is in memory though nobody is known to use it may be paged out while the backend is idle.
         """
         record = self._record(watched, now)
-        if record is None or watched.process is None:
+        if record is None:
             return
-        self._notice(watched, record, now)
-        if now >= record.next_look:
-            self._look(watched, record, now)
-        if may_page_out:
-            self._page_out_unverified(watched, record, now)
-        self._save(watched, record, now)
+        if watched.process is not None:
+            self._notice(watched, record, now)
+            # What is there while it loads says nothing, and must not be taken for what loading leaves.
+            if now >= record.next_look and watched.ready_at is not None:
+                self._look(watched, record, now)
+            if may_page_out:
+                self._page_out_unverified(watched, record, now)
+        if now >= record.next_save:
+            self._save(watched, record, now)
+
+    def keep(self, watched: Watched) -> None:
+        """Write what was learned now: the daemon, or the watching of this backend, ends."""
+        if watched.heat is not None:
+            self._save(watched, watched.heat, self._clock.monotonic())
+
+    def renew(self, watched: Watched) -> None:
+        """Somebody is about to rely on what is in memory: where a look is cheap, `is_opening` until there was one."""
+        record = watched.heat
+        if record is not None and record.last_cpu_seconds <= CHEAP_CPU_SECONDS:
+            record.next_look = record.wanted_at = self._clock.monotonic()
+            record.pages_of = None
+
+    def note_warming(self, watched: Watched) -> None:
+        """Warming begins or has ended: a short one fits between two ticks. What came into memory is nobody's use, what left it no loss."""
+        record = watched.heat
+        if record is None:
+            return
+        record.warmed = True
+        _expect_less(watched, self._clock.monotonic())
+        if watched.warming is None and record.last_cpu_seconds <= CHEAP_CPU_SECONDS:
+            record.next_look = self._clock.monotonic()
 
     def use(self, watched: Watched) -> KnownUse | None:
         """What is known for a warm plan; None when nothing is."""
@@ -84,10 +118,10 @@ class HeatKeeper:
         order = heat.order(record.state.heat, record.pages)
         if not order:
             return None
-        return KnownUse(record.experts, order, record.pages, just_loaded=not watched.has_answered, twice=False)
+        return KnownUse(record.experts, order, record.pages, just_loaded=_is_just_loaded(watched), twice=False)
 
     def is_opening(self, watched: Watched) -> bool:
-        """Whether it is not known yet what was learned: the first look is not done."""
+        """Whether it is not known yet what was learned, or what is in memory: a look after loading, or one that was asked for, is not done."""
         record = watched.heat
         return (
             record is not None and record.unknown is None and (not record.opened or record.pages_of != watched.process)
@@ -102,13 +136,17 @@ class HeatKeeper:
         paths = record.model.identity.paths
 
         def done(refused: str | None, error: BaseException | None) -> None:
+            record.paged_out, record.paging_out = True, False
+            _expect_less(watched, self._clock.monotonic())
             if refused or error:
                 log.info("%s: paging out: %s", watched.name, refused or error)
             if watched.process == process:
                 then()
 
         key = f"paging out the model of {watched.key}"
-        return self._workers.submit(Lane.WORK, key, lambda: _page_out(process, paths, ranges), done)
+        started = self._workers.submit(Lane.WORK, key, lambda: _page_out(process, paths, ranges), done)
+        record.paging_out = record.paging_out or started
+        return started
 
     def _record(self, watched: Watched, now: float) -> HeatRecord | None:
         model = watched.model
@@ -123,31 +161,37 @@ class HeatKeeper:
     def _notice(self, watched: Watched, record: HeatRecord, now: float) -> None:
         phase, paging = watched.verdict.phase, watched.verdict.paging
         loaded = watched.ready_at is not None and phase in (Phase.IDLE, Phase.PREFILL, Phase.DECODE)
+        if loaded and record.load != watched.process:
+            record.load, record.healthy, record.next_look, record.tokens = watched.process, True, now, None
+            record.answered = record.warmed = record.paged_out = False
         if not loaded or paging is Paging.THRASHING:
             record.healthy = False
         if watched.warming is not None:
-            record.warmed, record.healthy = True, False
-        busy = phase in (Phase.PREFILL, Phase.DECODE)
+            record.warmed = True
+        if record.paging_out:
+            _expect_less(watched, now)
+        busy = phase in (Phase.PREFILL, Phase.DECODE) or _counted_more(watched, record)
         if busy:
             record.answered = True
             watched.has_answered = watched.ready_at is not None or watched.has_answered
         was_busy = record.calm_since is None
-        record.calm_since = (now if was_busy else record.calm_since) if phase is Phase.IDLE and loaded else None
-        another = loaded and record.pages_of != watched.process
-        answered = was_busy and record.calm_since is not None and record.last_cpu_seconds <= CHEAP_CPU_SECONDS
-        if another or answered:
+        record.calm_since = (now if was_busy else record.calm_since) if loaded and not busy else None
+        if was_busy and record.calm_since is not None and record.last_cpu_seconds <= CHEAP_CPU_SECONDS:
             record.next_look = min(record.next_look, now + SOON_SECONDS)
 
     def _look(self, watched: Watched, record: HeatRecord, now: float) -> None:
         process, paths = watched.process, record.model.identity.paths
         directory = None if record.opened else self._directory
-        first = not record.opened
+        first, began = not record.opened, self._clock.monotonic()
+        since = _Since(record.healthy, record.answered, record.warmed, record.paged_out)
 
         def done(seen: _Seen | None, error: BaseException | None) -> None:
             if watched.heat is not record:
                 return
             at = self._clock.monotonic()
             if seen is None:
+                record.healthy, record.answered = record.healthy and since.healthy, record.answered or since.answered
+                record.warmed, record.paged_out = record.warmed or since.warmed, record.paged_out or since.paged_out
                 record.unknown, record.next_look = f"its experts cannot be looked at: {error}", at + SAVE_SECONDS
                 return
             record.next_look = at + seconds_between(seen.cpu_seconds)
@@ -155,7 +199,9 @@ class HeatKeeper:
             if first:
                 record.opened, record.stamp, record.kept = True, seen.stamp, seen.kept
             if watched.process == process:
-                self._learn(watched, record, seen)
+                self._learn(watched, record, seen, since)
+                if began < record.wanted_at:
+                    record.next_look, record.pages_of = at, None
 
         started = self._workers.submit(
             Lane.WORK,
@@ -163,13 +209,14 @@ class HeatKeeper:
             lambda: _see(record.model, record.experts, paths, directory, first=first),
             done,
         )
-        if not started:
+        if started:
+            record.healthy, record.answered, record.warmed, record.paged_out = True, False, False, False
+        else:
             record.next_look = now + SOON_SECONDS
 
-    def _learn(self, watched: Watched, record: HeatRecord, seen: _Seen) -> None:
+    def _learn(self, watched: Watched, record: HeatRecord, seen: _Seen, since: _Since) -> None:
+        """`since`: what had happened when the look began; what happened while it lasted counts for it and for the next one."""
         record.pages, record.unknown, record.pages_of = seen.pages, seen.unknown, watched.process
-        healthy, answered, warmed, paged_out = record.healthy, record.answered, record.warmed, record.paged_out
-        record.healthy, record.answered, record.warmed, record.paged_out = True, False, False, False
         if seen.pages is None or record.stamp is None:
             return
         if record.state is None:
@@ -179,10 +226,10 @@ class HeatKeeper:
         look = heat.Look(
             pages=seen.pages,
             load=watched.process,
-            healthy=healthy and watched.warming is None,
-            answered=answered,
-            warmed=warmed,
-            paged_out=paged_out,
+            healthy=since.healthy and record.healthy and watched.warming is None,
+            answered=since.answered or record.answered,
+            warmed=since.warmed or record.warmed,
+            paged_out=since.paged_out or record.paged_out,
             read_bytes=None if process is None else process.read_bytes,
             memory_full=_is_full(watched),
             page_bytes=PAGE_BYTES,
@@ -202,7 +249,8 @@ class HeatKeeper:
             return
         if watched.warming is not None or watched.warm_wanted is not None or _is_full(watched) is not True:
             return
-        cells = heat.unverified(record.state, record.pages)
+        # Warmed or not: while nothing was known, warming chose by place in the file.
+        cells = heat.unverified(msgspec.structs.replace(record.state, warmed=False), record.pages)
         ranges = [one for cell in cells for one in expert_slices(record.experts, *cell)]
         if ranges and not record.paged_out and self.page_out(watched, ranges, lambda: None):
             log.info(
@@ -214,7 +262,7 @@ class HeatKeeper:
 
     def _save(self, watched: Watched, record: HeatRecord, now: float) -> None:
         state = record.state
-        if self._directory is None or state is None or state.heat.look == record.saved_look or now < record.next_save:
+        if self._directory is None or state is None or state.heat.look == record.saved_look:
             return
         known, paths, directory, wall = state.heat, record.model.identity.paths, self._directory, self._clock.wall()
         interrupted = watched.warm.state in ("waiting", "running", "paused")
@@ -254,6 +302,34 @@ def _page_out(process: ProcessIdentity, paths: Sequence[str], ranges: Sequence[B
     while not work.advance():
         time.sleep(PAUSE_SECONDS)
     return work.refused
+
+
+def _is_just_loaded(watched: Watched) -> bool:
+    """Whether nothing in memory can be in use yet: its loading was seen, and no request since. One that ran before has answered for all we know."""
+    ours = watched.supervisor is not None and not watched.supervisor.adopted
+    return not watched.has_answered and (ours or watched.seen_loading)
+
+
+def _counted_more(watched: Watched, record: HeatRecord) -> bool:
+    """Whether the backend has counted tokens since the last tick: a short request fits between two of them."""
+    http = None if watched.sample is None else watched.sample.http
+    if http is None or http.prompt_tokens_total is None or http.tokens_predicted_total is None:
+        return False
+    before, record.tokens = record.tokens, http.prompt_tokens_total + http.tokens_predicted_total
+    return before is not None and record.tokens > before
+
+
+def _expect_less(watched: Watched, now: float) -> None:
+    """What we paged out, or pushed out by warming, has not been evicted by somebody: idle residency is compared from here on."""
+    paging = msgspec.structs.replace(
+        watched.detector.paging,
+        evicted_seconds=0.0,
+        idle_mapped_bytes=None,
+        idle_resident_bytes=None,
+        resident_bytes=None,
+    )
+    watched.detector = msgspec.structs.replace(watched.detector, paging=paging)
+    watched.fresh_residency, watched.residency_since = None, now
 
 
 def _is_full(watched: Watched) -> bool | None:

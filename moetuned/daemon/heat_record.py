@@ -24,12 +24,19 @@ class HeatRecord:
         self.pages_of: ProcessIdentity | None = None
         """The process at the time of that look."""
         self.unknown: str | None = None
+        self.load: ProcessIdentity | None = None
+        """The process whose loading was noticed to be over."""
+        self.wanted_at = 0.0
+        """A look that began earlier is out of date for who asked."""
         self.next_look = 0.0
         self.last_cpu_seconds = 0.0
         self.saved_look = 0
         self.next_save = 0.0
         self.calm_since: float | None = None
-        # Since the last look:
+        self.tokens: float | None = None
+        """As the backend has counted them so far."""
+        self.paging_out = False
+        # Since the last look began:
         self.healthy = True
         self.answered = False
         self.warmed = False

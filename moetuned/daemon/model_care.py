@@ -109,6 +109,7 @@ class ModelCare:
             watched.warm = WarmView("waiting", detail=why)
         watched.residency_at, watched.fresh_residency = None, None
         watched.residency_since = watched.next_residency = self._clock.monotonic()
+        self._heat.renew(watched)
 
     def want_prompts(self, watched: Watched, settings: Settings) -> None:
         """Send the prompts that the config names once the model is warm."""
@@ -128,7 +129,8 @@ class ModelCare:
         self._prompting.tick(watched, settings, now)
 
     def end(self, watched: Watched) -> None:
-        """Warm no more, lock nothing, send no prompts."""
+        """Warm no more, lock nothing, send no prompts; what was learned is kept."""
+        self._heat.keep(watched)
         self._protecting.end(watched)
         self._prompting.end(watched)
         watched.warm_wanted = None
@@ -220,6 +222,7 @@ class ModelCare:
             watched.warm = WarmView("failed", detail=str(error))
             return
         watched.warming = warming
+        self._heat.note_warming(watched)
         watched.warm = WarmView("running", 0, warming.progress.goal_bytes, plan.reason)
         self._loop.add(warming.fileno(), selectors.EVENT_READ, self._follower(watched, warming, plan.reason))
 
@@ -236,6 +239,7 @@ class ModelCare:
                 return
             self._loop.remove(descriptor)
             watched.warming = None
+            self._heat.note_warming(watched)
             watched.next_residency = self._clock.monotonic()
             log.info("%s: warming %s: %s", watched.name, progress.state, detail)
             state = {"stopped": "off" if watched.warm_wanted is None else "paused"}.get(progress.state, progress.state)

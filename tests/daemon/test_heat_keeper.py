@@ -47,7 +47,7 @@ class Rig:
     def load(self, pid: int) -> None:
         self.watched.forget_process(self.clock.now)
         self.watched.follow_process(ProcessIdentity(pid, 1), self.clock.now)
-        self.watched.ready_at = self.clock.now
+        self.watched.ready_at, self.watched.seen_loading = self.clock.now, True
         self.watched.memory = FULL
         self.read = 0
         self.be(Phase.IDLE)

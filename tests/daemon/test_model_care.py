@@ -73,9 +73,19 @@ class FakeHeat:
         self.paged_out: list[ByteRange] = []
         self.then: Callable[[], None] | None = None
         self.may_page_out: list[bool] = []
+        self.renewed = self.warmings_noted = self.kept = 0
 
     def tick(self, _watched: Watched, _now: float, *, may_page_out: bool) -> None:
         self.may_page_out.append(may_page_out)
+
+    def renew(self, _watched: Watched) -> None:
+        self.renewed += 1
+
+    def note_warming(self, _watched: Watched) -> None:
+        self.warmings_noted += 1
+
+    def keep(self, _watched: Watched) -> None:
+        self.kept += 1
 
     def is_opening(self, _watched: Watched) -> bool:
         return self.opening
