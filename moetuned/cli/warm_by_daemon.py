@@ -93,7 +93,11 @@ def _outcome(view: BackendView) -> tuple[str, str] | None:
     """State and detail of the outcome; None while it goes on."""
     warm = view.warm
     if warm.state == "done":
-        return ("done" if warm.goal_bytes else "nothing"), warm.detail
+        if warm.goal_bytes:
+            return "done", warm.detail
+        resident, size = view.residency.resident_bytes, view.model_bytes
+        whole = resident is not None and size is not None and resident >= size
+        return ("nothing" if whole else "failed"), warm.detail
     if warm.state in ("failed", "off"):
         return "failed", warm.detail or "the daemon warms no more"
     if warm.state == "paused" and view.verdict.memory in (MemoryState.NEAR_LIMIT, MemoryState.CRITICAL):

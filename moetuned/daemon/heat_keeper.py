@@ -15,7 +15,7 @@ import msgspec
 from moetuned.daemon.heat_record import HeatRecord
 from moetuned.daemon.watched import Watched
 from moetuned.daemon.workers import Lane, Workers
-from moetuned.decide import heat
+from moetuned.decide import detector, heat
 from moetuned.decide.warm_plan import RESERVE_RATIO, SMALLEST_RESERVE_BYTES, KnownUse
 from moetuned.gguf.experts import ExpertMap, expert_slices
 from moetuned.host.clock import Clock
@@ -39,6 +39,9 @@ SAVE_SECONDS = 60.0
 IDLE_SECONDS = 60.0
 """So long nobody must have asked anything before experts of unknown use are paged out to see which come back."""
 SOON_SECONDS = 1.0
+PAGE_OUT_PASSES = 2
+"""Measured (Linux 6.18, ext4): of 449 MiB in 387 ranges the first pass left 77 MiB, the second nothing, in 20 to 45 ms. What stays takes the
+room of experts that are used: the first requests then read 23 to 41 MB instead of 2 to 8 MB."""
 CHEAP_CPU_SECONDS = 0.05
 """A look that costs no more is also taken when the backend has just answered."""
 
@@ -132,7 +135,7 @@ class HeatKeeper:
         record, process = watched.heat, watched.process
         if record is None or process is None:
             return False
-        record.paged_out = True
+        record.paged_out, watched.paged_out_at = True, self._clock.monotonic()
         paths = record.model.identity.paths
 
         def done(refused: str | None, error: BaseException | None) -> None:
@@ -141,6 +144,8 @@ class HeatKeeper:
             if refused or error:
                 log.info("%s: paging out: %s", watched.name, refused or error)
             if watched.process == process:
+                watched.paged_out_at = self._clock.monotonic()
+                watched.next_residency = watched.paged_out_at
                 then()
 
         key = f"paging out the model of {watched.key}"
@@ -264,17 +269,19 @@ class HeatKeeper:
         state = record.state
         if self._directory is None or state is None or state.heat.look == record.saved_look:
             return
+        if watched.warm.state in ("waiting", "running", "paused"):
+            return  # What is kept knows more than looks at a restore that has not ended; later.
         known, paths, directory, wall = state.heat, record.model.identity.paths, self._directory, self._clock.wall()
-        interrupted = watched.warm.state in ("waiting", "running", "paused")
 
         def done(_kept: bool | None, error: BaseException | None) -> None:
             if error is not None:
+                record.saved_look = -1
                 log.warning("%s: what was learned of its experts cannot be kept: %s", watched.name, error)
 
         started = self._workers.submit(
             Lane.WORK,
             f"keeping what was learned of {watched.key}",
-            lambda: heat_store.save(paths, known, wall, restore_interrupted=interrupted, directory=directory),
+            lambda: heat_store.save(paths, known, wall, restore_interrupted=False, directory=directory),
             done,
         )
         if started:
@@ -298,10 +305,13 @@ def _see(model: ModelFile, experts: ExpertMap, paths: Sequence[str], directory: 
 
 
 def _page_out(process: ProcessIdentity, paths: Sequence[str], ranges: Sequence[ByteRange]) -> str | None:
-    work = PageOut(process, paths, ranges)
-    while not work.advance():
-        time.sleep(PAUSE_SECONDS)
-    return work.refused
+    refused = None
+    for _ in range(PAGE_OUT_PASSES):
+        work = PageOut(process, paths, ranges)
+        while not work.advance():
+            time.sleep(PAUSE_SECONDS)
+        refused = refused or work.refused
+    return refused
 
 
 def _is_just_loaded(watched: Watched) -> bool:
@@ -321,14 +331,7 @@ def _counted_more(watched: Watched, record: HeatRecord) -> bool:
 
 def _expect_less(watched: Watched, now: float) -> None:
     """What we paged out, or pushed out by warming, has not been evicted by somebody: idle residency is compared from here on."""
-    paging = msgspec.structs.replace(
-        watched.detector.paging,
-        evicted_seconds=0.0,
-        idle_mapped_bytes=None,
-        idle_resident_bytes=None,
-        resident_bytes=None,
-    )
-    watched.detector = msgspec.structs.replace(watched.detector, paging=paging)
+    watched.detector = detector.forget_idle(watched.detector)
     watched.fresh_residency, watched.residency_since = None, now
 
 

@@ -42,6 +42,9 @@ BUSY_READ_BYTES_PER_SECOND = 8e6
 """A backend that answers and reads more than this needs the disk more than warming does."""
 
 
+REPLACED = "its file was replaced or written since the backend opened it; the backend goes on with what it opened"
+
+
 class _Read(msgspec.Struct, frozen=True):
     """A model as a worker read it; `model` None: it is the one that is known already."""
 
@@ -146,7 +149,7 @@ class ModelCare:
         if model is None:
             watched.residency_unknown = watched.model_unknown
             return
-        paths, experts = model.identity.paths, model.experts
+        paths, experts, stamp = model.identity.paths, model.experts, watched.model_stamp
         began = self._clock.monotonic()
 
         def done(scanned: _Scanned | None, error: BaseException | None) -> None:
@@ -168,7 +171,7 @@ class ModelCare:
                 watched.warm = WarmView("waiting", detail=f"residency is unknown: {watched.residency_unknown}")
 
         self._workers.submit(
-            Lane.WORK, f"looking at the residency of {watched.key}", lambda: _scan_all(paths, experts), done
+            Lane.WORK, f"looking at the residency of {watched.key}", lambda: _scan_all(paths, experts, stamp), done
         )
 
     def _begin(self, watched: Watched, settings: Settings) -> None:
@@ -310,8 +313,10 @@ def _stamp(paths: Sequence[str]) -> object:
         return None
 
 
-def _scan_all(paths: Sequence[str], experts: ExpertMap | None) -> _Scanned:
+def _scan_all(paths: Sequence[str], experts: ExpertMap | None, stamp: object) -> _Scanned:
     """All of a scan, with pauses, so that it takes a fifth of one core at most while it runs."""
+    if stamp is not None and _stamp(paths) != stamp:
+        return _Scanned(None, REPLACED, 0.0)
     began = time.thread_time()
     scan = ResidencyScan(paths, None if experts is None else expert_ranges(experts))
     while not scan.advance(SCAN_PIECE_SECONDS):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
+from moetuned.decide import detector_paging
 from moetuned.decide.detector_memory import MemoryAxis, shown, step_memory
 from moetuned.decide.detector_paging import MAX_BESTS, PagingAxis, step_paging
 from moetuned.decide.detector_phase import PhaseState, step_phase
@@ -49,6 +50,11 @@ class Step(msgspec.Struct, frozen=True):
 def initial(backend: str, best: tuple[Best, ...] = ()) -> DetectorState:
     """The state before the first tick. `best`: its warm best as an earlier daemon saw it."""
     return DetectorState(backend, paging=PagingAxis(best=best[-MAX_BESTS:]))
+
+
+def forget_idle(state: DetectorState) -> DetectorState:
+    """We ourselves page the model out: what leaves memory now, nobody has evicted."""
+    return msgspec.structs.replace(state, paging=detector_paging.forget_idle(state.paging))
 
 
 def step(

@@ -64,7 +64,7 @@ def step_paging(
         return PagingStep(axis, (_reason("dt_seconds", None, None, None, "no earlier sample to compare with"),))
     if phase is Phase.IDLE:
         return _idle(axis, signals, sample, facts, settings)
-    return _working(_forget_idle(axis), signals, phase, facts, settings)
+    return _working(forget_idle(axis), signals, phase, facts, settings)
 
 
 def _restart(axis: PagingAxis, signals: Signals, phase: Phase) -> PagingStep:
@@ -84,7 +84,8 @@ def _restart(axis: PagingAxis, signals: Signals, phase: Phase) -> PagingStep:
     return PagingStep(stepped, (_reason("phase", None, None, None, text),), begun)
 
 
-def _forget_idle(axis: PagingAxis) -> PagingAxis:
+def forget_idle(axis: PagingAxis) -> PagingAxis:
+    """Compare with nothing that was seen before: what was in memory while it was idle, and for how long."""
     return msgspec.structs.replace(
         axis,
         idle_seconds=0.0,

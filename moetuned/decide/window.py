@@ -60,6 +60,8 @@ def window_of(samples: Sequence[Sample], backend: str, facts: BackendFacts) -> W
 def _continues(earlier: Moment, later: Moment) -> bool:
     if not 0 < later.at_seconds - earlier.at_seconds <= MAX_GAP_SECONDS:
         return False
+    if earlier.backend.cgroup_directory != later.backend.cgroup_directory:
+        return False  # a process is started first and joins its cgroup then
     one, other = earlier.backend.process, later.backend.process
     if one is None or other is None:
         return one is other

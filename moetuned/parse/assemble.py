@@ -93,6 +93,7 @@ def _backend(raw: RawSample, identity: BackendIdentity) -> BackendSample:
         cgroup=_cgroup(raw.files, identity),
         http=parse_llama_http(rest.http),
         residency=_residency(rest.residency, identity.page_bytes),
+        cgroup_directory=identity.cgroup_directory,
     )
 
 

@@ -174,7 +174,8 @@ class MachineSample(msgspec.Struct, frozen=True):
 class BackendSample(msgspec.Struct, frozen=True):
     """What belongs to one backend: its process, its cgroup, its HTTP, its model's residency.
 
-    `process` None with `process_gone` True: the process ended. `cgroup` None: none, or only the root cgroup.
+    `process` None with `process_gone` True: the process ended. `cgroup` None: none, or only the root cgroup. `cgroup_directory`: the one
+    that `cgroup` was read of; a process that moves to another one has other counters from then on.
     """
 
     name: str
@@ -183,6 +184,7 @@ class BackendSample(msgspec.Struct, frozen=True):
     cgroup: CgroupMemory | None = None
     http: BackendHttp | None = None
     residency: Residency | None = None
+    cgroup_directory: str | None = None
 
 
 class Sample(msgspec.Struct, frozen=True):

@@ -84,7 +84,12 @@ def test_what_was_published_before_the_request_does_not_count() -> None:
 
 
 def test_it_was_warm_already() -> None:
-    assert follow(view("done", detail="in memory already")) == ("nothing", "in memory already", 0)
+    whole = view("done", detail="in memory already", residency=ResidencyView(1000, 900, 100, 0.0))
+    assert follow(whole) == ("nothing", "in memory already", 0)
+
+
+def test_no_room_is_a_failure() -> None:
+    assert follow(view("done", detail="there is no free memory")) == ("failed", "there is no free memory", 0)
 
 
 @pytest.mark.parametrize("state", ["failed", "off"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -15,7 +16,7 @@ from moetuned.host.model_files import read_model
 from moetuned.host.processes import ProcessIdentity
 from moetuned.schema.heat import ExpertPages
 from moetuned.schema.model import ByteRange
-from moetuned.schema.sample import BackendSample, ProcessCounters
+from moetuned.schema.sample import BackendHttp, BackendSample, ProcessCounters, RawResidency
 from moetuned.schema.snapshot import MemoryView, WarmView
 from moetuned.schema.verdict import Paging, Phase, Verdict
 
@@ -231,8 +232,209 @@ def test_what_was_learned_is_not_kept_while_a_restore_is_not_done(rig: Rig) -> N
     rig.look()
     rig.answer(1)
     rig.watched.warm = WarmView("paused")
+    rig.workers.jobs.clear()
+    rig.tick(61)
+    rig.keeper.keep(rig.watched)
+    assert not rig.waits("keeping")
+    rig.watched.warm = WarmView("done")
+    rig.tick()
+    rig.workers.finish("keeping", really=True)
+    rig.start(pid=11)
+    rig.look()
+    assert len(rig.order) == 1
+
+
+def test_what_was_learned_is_kept_at_the_end_and_while_nothing_runs(rig: Rig) -> None:
+    rig.look()
+    rig.answer(1)
+    rig.tick()
+    rig.workers.finish("keeping", really=True)
+    rig.answer(2)
+    rig.tick()
+    assert not rig.waits("keeping"), "it is not written at every look"
+    rig.keeper.keep(rig.watched)
+    rig.workers.finish("keeping", OSError("no room"))
+    rig.watched.forget_process(rig.clock.now)
     rig.tick(61)
     rig.workers.finish("keeping", really=True)
     rig.start(pid=11)
     rig.look()
+    assert len(rig.order) == 2
+
+
+def test_it_looks_only_once_the_model_is_loaded(rig: Rig) -> None:
+    """What is there while it loads would be taken for what loading leaves."""
+    rig.watched.ready_at = None
+    rig.be(Phase.LOADING)
+    rig.tick(100)
+    assert not rig.waits("looking")
+    assert rig.keeper.is_opening(rig.watched)
+    rig.watched.ready_at = rig.clock.now
+    rig.be(Phase.IDLE)
+    rig.tick()
+    rig.workers.finish("looking", really=True)
+    assert not rig.keeper.is_opening(rig.watched)
+    rig.answer(3)
+    assert len(rig.order) == 1, "the first request teaches already"
+
+
+def test_who_is_about_to_warm_gets_a_look_that_began_after_that(rig: Rig) -> None:
+    rig.look()
+    rig.tick(31)
+    assert rig.waits("looking")
+    rig.clock.now += 0.1
+    rig.keeper.renew(rig.watched)
+    assert rig.keeper.is_opening(rig.watched)
+    rig.workers.finish("looking", really=True)
+    assert rig.keeper.is_opening(rig.watched)
+    assert rig.keeper.use(rig.watched) is None
+    rig.tick()
+    rig.workers.finish("looking", really=True)
+    assert not rig.keeper.is_opening(rig.watched)
+
+
+def test_a_dear_look_is_not_made_again_for_who_is_about_to_warm(rig: Rig) -> None:
+    rig.cpu_seconds = 0.5
+    rig.look()
+    rig.keeper.renew(rig.watched)
+    assert not rig.keeper.is_opening(rig.watched)
+    rig.keeper.note_warming(rig.watched)
+    rig.tick()
+    assert not rig.waits("looking")
+
+
+def test_warming_between_two_ticks_is_nobodys_use_and_the_request_after_it_is(rig: Rig) -> None:
+    rig.look()
+    rig.keeper.note_warming(rig.watched)
+    assert rig.cached is not None
+    rig.cached[4] = rig.whole[4]
+    rig.keeper.note_warming(rig.watched)
+    rig.look()
+    rig.answer(6)
+    experts = rig.watched.heat.pages.experts  # type: ignore[union-attr]
+    assert [layer * experts + expert for layer, expert in rig.order] == [6]
+
+
+@pytest.mark.parametrize("disturb", ["warming", "request"])
+def test_what_happens_while_a_look_lasts_counts_for_it_and_for_the_next(rig: Rig, disturb: str) -> None:
+    rig.look()
+    rig.tick(31)
+    assert rig.waits("looking")
+    assert rig.cached is not None
+    if disturb == "warming":
+        rig.keeper.note_warming(rig.watched)
+    else:
+        rig.be(Phase.DECODE)
+        rig.tick()
+        rig.be(Phase.IDLE)
+    rig.workers.finish("looking", really=True)
+    rig.read += rig.whole[4] * 4096
+    rig.cached[4] = rig.whole[4]
+    rig.be(Phase.IDLE)
+    rig.look()
+    assert len(rig.order) == (0 if disturb == "warming" else 1)
+
+
+def test_a_look_that_failed_forgets_nothing(rig: Rig) -> None:
+    rig.look()
+    rig.keeper.note_warming(rig.watched)
+    rig.tick()
+    rig.workers.finish("looking", OSError("gone"))
+    assert rig.cached is not None
+    rig.cached[4] = rig.whole[4]
+    rig.read += rig.whole[4] * 4096
+    rig.tick(60)
+    rig.answer()
     assert rig.order == ()
+
+
+def test_a_request_between_two_ticks_is_known_by_its_tokens(rig: Rig) -> None:
+    rig.look()
+    for tokens in (100.0, 120.0):
+        http = BackendHttp(health="ok", prompt_tokens_total=tokens, tokens_predicted_total=50.0)
+        rig.watched.sample = msgspec.structs.replace(rig.watched.sample, http=http)  # type: ignore[type-var]
+        rig.tick()
+    assert rig.cached is not None
+    rig.cached[4] = rig.whole[4]
+    rig.read = rig.whole[4] * 4096
+    rig.be(Phase.IDLE)
+    rig.look()
+    assert len(rig.order) == 1
+    assert rig.watched.has_answered
+
+
+def test_what_we_page_out_is_no_loss(rig: Rig) -> None:
+    def remember() -> None:
+        axis = msgspec.structs.replace(rig.watched.detector.paging, idle_mapped_bytes=1 << 30, resident_bytes=1 << 30)
+        rig.watched.detector = msgspec.structs.replace(rig.watched.detector, paging=axis)
+
+    def remembered() -> bool:
+        axis = rig.watched.detector.paging
+        return axis.idle_mapped_bytes is not None or axis.resident_bytes is not None
+
+    rig.look()
+    remember()
+    rig.tick()
+    assert remembered()
+    done: list[int] = []
+    assert rig.keeper.page_out(rig.watched, (ByteRange(0, 0, 1 << 20),), lambda: done.append(1))
+    rig.tick()
+    assert not remembered()
+    remember()
+    rig.watched.fresh_residency = RawResidency(1)
+    rig.clock.now += 1
+    rig.workers.finish("paging", really=True)
+    assert done == [1]
+    assert not remembered()
+    assert rig.watched.fresh_residency is None
+    assert rig.watched.residency_since == rig.clock.now, "a scan that began before is out of date"
+    remember()
+    rig.tick()
+    assert remembered()
+    rig.keeper.note_warming(rig.watched)
+    assert not remembered()
+
+
+def test_one_that_ran_before_is_not_just_loaded(rig: Rig) -> None:
+    """It has answered for all we know, so what is in memory may be in use."""
+    rig.look()
+    rig.answer(1)
+    rig.tick()
+    rig.workers.finish("keeping", really=True)
+    rig.start(pid=11)
+    rig.watched.seen_loading = False
+    rig.look()
+    use = rig.keeper.use(rig.watched)
+    assert use is not None
+    assert not use.just_loaded
+
+
+def test_experts_that_our_first_warming_chose_are_paged_out_too(rig: Rig) -> None:
+    rig.look()
+    rig.keeper.note_warming(rig.watched)
+    assert rig.cached is not None
+    rig.cached[5:9] = rig.whole[5:9]
+    rig.look()
+    rig.answer(1)
+    rig.tick(61, may_page_out=True)
+    rig.tick(1, may_page_out=True)
+    rig.workers.finish("paging", really=True)
+    assert rig.paged_out
+
+
+def test_what_one_pass_of_paging_out_leaves_the_next_one_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    passes: list[Sequence[ByteRange]] = []
+
+    class Fake:
+        refused = "it is locked"
+
+        def __init__(self, _process: object, _paths: object, ranges: Sequence[ByteRange]) -> None:
+            passes.append(ranges)
+
+        def advance(self) -> bool:
+            return True
+
+    monkeypatch.setattr(module, "PageOut", Fake)
+    ranges = (ByteRange(0, 0, 4096),)
+    assert module._page_out(ProcessIdentity(1, 1), ("model",), ranges) == "it is locked"
+    assert passes == [ranges, ranges]

@@ -261,6 +261,8 @@ def test_warms_once_all_is_known(rig: Rig, small_model: Path) -> None:
     assert rig.watched.warming is None
     rig.tick()
     assert len(rig.asked) == 1
+    assert rig.heat.renewed == 1, "the plan is made of a look that is new"
+    assert rig.heat.warmings_noted == 2, "it may fit between two ticks"
 
 
 def busy(rig: Rig) -> None:
@@ -385,6 +387,7 @@ def test_nothing_is_called_back_after_the_end(rig: Rig, small_model: Path) -> No
     rig.tick()
     rig.care.end(rig.watched)
     assert rig.warmings[0].killed
+    assert rig.heat.kept == 1
     assert rig.watched.warm.state == "off"
     rig.warmings[0].say(WarmProgress("done", 100, 100))
     rig.loop.run_once(0)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from detector_scenes import AMPLIFIED, FILLING, GONE, IDLE, MB, PREFILL, QUIET, SQUEEZED, STREAMING, Walk, backend
 
-from moetuned.decide.detector_paging import PagingAxis, step_paging
+from moetuned.decide.detector_paging import PagingAxis, forget_idle, step_paging
 from moetuned.decide.detector_settings import DetectorSettings
 from moetuned.decide.facts import BackendFacts
 from moetuned.schema.verdict import Paging, Phase
@@ -175,6 +175,13 @@ def test_evicted_while_idle_is_told_once(before: dict[str, int], after: dict[str
     verdict = walk.go(20, {}, backend(IDLE, **after)).verdict
     assert walk.events == [(6.0, "cache_evicted")]
     assert verdict.paging is Paging.COLD
+
+
+def test_what_we_paged_out_ourselves_nobody_evicted() -> None:
+    axis = PagingAxis(
+        idle_seconds=9.0, evicted_seconds=1.0, idle_mapped_bytes=GB, idle_resident_bytes=GB, resident_bytes=GB
+    )
+    assert forget_idle(axis) == PagingAxis()
 
 
 def test_evicted_again_after_it_worked_is_told_again() -> None:

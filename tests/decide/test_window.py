@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
 from signal_cases import facts_of, sample_of
 
@@ -15,6 +16,7 @@ from moetuned.decide.window import (
     trend,
     window_of,
 )
+from moetuned.schema.sample import Sample
 
 
 def window(*reads: tuple[float, int | None]) -> Window:
@@ -37,6 +39,15 @@ def test_a_run_without_gaps_oldest_first() -> None:
 @pytest.mark.parametrize("process", [{"pid": 2}, {"start_ticks": 5}, None])
 def test_a_run_is_of_one_process(process: dict[str, int] | None) -> None:
     samples = [sample_of({"t": 0, "process": process}), sample_of({"t": 1}), sample_of({"t": 2})]
+    assert times(window_of(samples, "one", facts_of({}))) == [1, 2]
+
+
+def test_a_run_is_of_one_cgroup() -> None:
+    def moved(sample: Sample) -> Sample:
+        own = msgspec.structs.replace(sample.backends[0], cgroup_directory="/sys/fs/cgroup/own")
+        return msgspec.structs.replace(sample, backends=(own,))
+
+    samples = [sample_of({"t": 0}), moved(sample_of({"t": 1})), moved(sample_of({"t": 2}))]
     assert times(window_of(samples, "one", facts_of({}))) == [1, 2]
 
 

@@ -4,7 +4,7 @@ A cache that shrank while the backend works is being squeezed: by anonymous memo
 cgroup; without one the machine's, and then only as far as the memory did not become free (a deleted file is no squeeze) and
 while hardly any is free (with free memory nobody is squeezed).
 The time in which the backend loads does not count: loading fills the cache and then takes room for its buffers; where
-nobody can be asked, its first five minutes. What an earlier observer saw of the same cgroup stands in for moments that are
+it does not answer, its first five minutes. What an earlier observer saw of the same cgroup stands in for moments that are
 not in the window. Sources: memory.stat file; /proc/meminfo Cached, MemFree; /proc/<pid>/stat.
 """
 
@@ -49,7 +49,7 @@ def _much_is_free(moment: Moment) -> bool:
 
 def _loads(moment: Moment, clock_ticks: int) -> bool:
     http, process = moment.backend.http, moment.backend.process
-    if http is not None:
+    if http is not None and http.health != "unreachable":
         return http.health == "loading"
     if process is None or process.start_ticks is None:
         return True
