@@ -375,6 +375,8 @@ def test_ctrl_c_leaves_the_setting_as_it_was(disk: tuple[Path, Path], tmp_path: 
     model, setting = disk
     program = (
         "import os, signal; from moetuned.cli import tune_readahead as it; from moetuned.cli.main import main\n"
+        # A shell's background job has it ignored, and its children inherit that.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "it.read_round = lambda *_, **__: os.kill(os.getpid(), signal.SIGINT)\nmain()"
     )
     done = subprocess.run(

@@ -47,8 +47,12 @@ def test_it_warms_all_and_says_so(model: str) -> None:
         pass
     assert scan.result is not None
     beyond = scan.result.cached - 17 * MIB // PAGE_BYTES
-    # A fault reads the window around it and starts on the next.
-    assert 0 <= beyond <= 2 * (under_file(model).read_ahead_kb or 0) * 1024 // PAGE_BYTES * multi_gen_lru()
+    # A fault reads the window around it and starts on the next. A machine that pages idle memory out takes some at any time.
+    assert (
+        -17 * MIB // PAGE_BYTES // 20
+        <= beyond
+        <= 2 * (under_file(model).read_ahead_kb or 0) * 1024 // PAGE_BYTES * multi_gen_lru()
+    )
 
 
 def test_it_stops_when_asked(model: str) -> None:
