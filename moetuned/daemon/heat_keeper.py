@@ -135,7 +135,7 @@ class HeatKeeper:
         record, process = watched.heat, watched.process
         if record is None or process is None:
             return False
-        record.paged_out, watched.paged_out_at = True, self._clock.monotonic()
+        record.paged_out = True
         paths = record.model.identity.paths
 
         def done(refused: str | None, error: BaseException | None) -> None:
@@ -144,8 +144,7 @@ class HeatKeeper:
             if refused or error:
                 log.info("%s: paging out: %s", watched.name, refused or error)
             if watched.process == process:
-                watched.paged_out_at = self._clock.monotonic()
-                watched.next_residency = watched.paged_out_at
+                watched.next_residency = self._clock.monotonic()
                 then()
 
         key = f"paging out the model of {watched.key}"

@@ -26,7 +26,6 @@ from moetuned.schema.verdict import Paging, Phase
 log = logging.getLogger(__name__)
 
 WINDOW_SECONDS = 60.0
-PAGED_OUT_SECONDS = 10.0
 HTTP_FRESH_SECONDS = 4.0
 """An answer over HTTP is one for this long, or for two ticks where those are longer."""
 _DEFAULT_MINIMUM_CONTEXT = 2048
@@ -80,11 +79,6 @@ class Judge:
         assert own is not None
         watched.signals = signals.derive(window, watched.name, watched.facts)
         kills = watched.detector.phase.oom_kills
-        if watched.paged_out_at is not None:
-            watched.detector = detector.forget_idle(watched.detector)
-            # Until residency was looked at anew, with time for a scan that had begun before.
-            if now - watched.paged_out_at > PAGED_OUT_SECONDS + 2 * settings.residency_seconds:
-                watched.paged_out_at = None
         step = detector.step(watched.detector, watched.signals, own, watched.facts, detector_settings(settings))
         watched.detector, watched.verdict = step.state, step.verdict
         oom_killed = kills is not None and (step.state.phase.oom_kills or 0) > kills

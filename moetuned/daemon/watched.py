@@ -90,8 +90,6 @@ class Watched:
         self.protect = ProtectView()
         self.prompting: str | None = None
         """What the prompt warm-up does or waits for, one sentence; None: there is none."""
-        self.paged_out_at: float | None = None
-        """When we last paged a part of its model out; None: what leaves memory is somebody else's doing."""
         self.heat: HeatRecord | None = None
         """What is known of the use of its model's experts."""
         self.has_answered = False
