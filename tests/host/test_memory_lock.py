@@ -146,7 +146,8 @@ def test_what_is_locked_stays_under_a_stream_and_goes_once_released(model: str, 
     stream = make_cold_file(tmp_path / "stream", 500 * MIB)
     with own_cgroup(150 * MIB) as directory, locking(model, cgroup=directory) as running:
         until(running, "held")
-        assert memory_stat(directory, "unevictable") >= 40 * MIB
+        # The kernel adds these counters up in batches, a processor each.
+        assert memory_stat(directory, "unevictable") >= 39 * MIB
         subprocess.run(joining(directory, [sys.executable, "-c", READ, stream]), check=True)
         assert resident(model, 4 * MIB, 40 * MIB) == 40 * MIB
         running.stop()
