@@ -101,8 +101,10 @@ class CgroupProcess:
             pass  # It has ended; `lines` sees it.
 
 
-def start_small(module: str, plan: bytes) -> CgroupProcess:
-    """Run `main()` of one of our modules as a process; `plan`: one line of JSON. Raises StartError."""
+def start_small(module: str, plan: bytes, called: str | None = None) -> CgroupProcess:
+    """Run `main()` of one of our modules as a process; `plan`: one line of JSON. Raises StartError, in which it is `called` so (None:
+    by its module's name).
+    """
     above = os.path.dirname(os.path.dirname(os.path.abspath(moetuned.__file__)))
     try:
         child = subprocess.Popen(
@@ -116,5 +118,5 @@ def start_small(module: str, plan: bytes) -> CgroupProcess:
             start_new_session=True,
         )
     except OSError as error:
-        raise StartError(f"cannot start {module.rpartition('.')[2]}: {error}") from error
+        raise StartError(f"cannot start {called or module.rpartition('.')[2]}: {error}") from error
     return CgroupProcess(child, plan.rstrip(b"\n") + b"\n")

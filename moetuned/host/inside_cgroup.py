@@ -11,7 +11,7 @@ import select
 import signal
 
 PLAN_LIMIT_BYTES = 32 << 20
-_INPUT, _OUTPUT = 0, 1
+INPUT, _OUTPUT = 0, 1
 
 
 def begin() -> None:
@@ -25,7 +25,7 @@ def read_plan() -> dict[str, object]:
     """The first line of standard input, an object of JSON. Raises ValueError or TypeError for anything else."""
     text = bytearray()
     while not text.endswith(b"\n"):
-        chunk = os.read(_INPUT, 1 << 16)
+        chunk = os.read(INPUT, 1 << 16)
         text += chunk
         if not chunk or len(text) > PLAN_LIMIT_BYTES:
             raise ValueError("no complete plan on standard input")
@@ -55,8 +55,8 @@ def say(line: dict[str, object]) -> None:
 def input_closed(seconds: float) -> bool:
     """Wait this long, less when standard input closes; whether it has."""
     poll = select.poll()
-    poll.register(_INPUT, select.POLLIN)
-    return bool(poll.poll(seconds * 1000)) and not os.read(_INPUT, 1 << 16)
+    poll.register(INPUT, select.POLLIN)
+    return bool(poll.poll(seconds * 1000)) and not os.read(INPUT, 1 << 16)
 
 
 def resident_bytes() -> int:

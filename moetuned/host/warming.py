@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 
 import msgspec
 
-import moetuned
+from moetuned.host.cgroup_process import CgroupProcess, start_small
 from moetuned.host.processes import ProcessIdentity
-from moetuned.host.spawn import StartError, child_environment
 from moetuned.schema.model import ByteRange
-
-_LINE_LIMIT_BYTES = 64 << 10
-_START = "import sys; sys.path.insert(0, sys.argv[1]); from moetuned.host.warming_process import main; sys.exit(main())"
-"""The same as `python -m moetuned.host.warming_process`, without what -m itself would import."""
 
 
 class _Line(msgspec.Struct):
@@ -65,113 +56,69 @@ class WarmProgress(msgspec.Struct, frozen=True):
 class Warming:
     """A running warming process. Watch `fileno()` for reading, then call `advance()`."""
 
-    def __init__(self, child: subprocess.Popen[bytes], plan: bytes, goal_bytes: int) -> None:
+    def __init__(self, process: CgroupProcess, goal_bytes: int) -> None:
         """Use `warm_in_cgroup`."""
-        assert child.stdin is not None
-        assert child.stdout is not None
-        self._child = child
-        self._input = child.stdin
-        self._output = child.stdout
-        self._rest = b""
-        self._stopped = False
+        self._process = process
         self._outcome: str | None = None
         self.progress = WarmProgress("running", 0, goal_bytes)
-        os.set_blocking(self._output.fileno(), False)
-        self._send(plan)
 
     @property
     def pid(self) -> int:
         """Its process id."""
-        return self._child.pid
+        return self._process.pid
 
     def fileno(self) -> int:
-        """Its standard output."""
-        return self._output.fileno()
+        """Its standard output; -1 once it has ended."""
+        return self._process.fileno()
 
     def advance(self) -> WarmProgress:
         """Read what it has said, never waiting for more. After done, stopped or failed everything is closed."""
-        if not self.progress.going_on:
-            return self.progress
-        try:
-            while chunk := os.read(self._output.fileno(), 1 << 16):
-                self._take(chunk)
-        except BlockingIOError:
-            return self.progress
-        self._end()
+        for text in self._process.lines():
+            try:
+                self._take(msgspec.json.decode(text, type=_Line))
+            except msgspec.MsgspecError:
+                continue
+        if self._process.code is not None and self.progress.going_on:
+            self._end(self._process.code)
         return self.progress
 
     def stop(self) -> None:
         """Have it end after the pieces it is at; `advance` says when it has."""
-        self._stopped = True
-        self._close_input()
+        self._process.stop()
 
     def kill(self) -> None:
         """End it now and collect it."""
-        self.stop()
-        self._child.kill()
-        if self.progress.going_on:
-            self._end()
+        self._process.kill()
+        if self._process.code is not None and self.progress.going_on:
+            self._end(self._process.code)
 
-    def _send(self, plan: bytes) -> None:
-        """Give it the plan. The pipe stays open afterwards: its end of file means stop."""
-        pipe = self._input.fileno()
-        try:
-            if len(plan) > fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ):
-                # The whole plan goes into the pipe, so that nobody has to wait until the process reads.
-                fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, len(plan))
-        except OSError:
-            pass  # Over /proc/sys/fs/pipe-max-size: wait for it, it reads as soon as it runs.
-        left = memoryview(plan)
-        try:
-            while left:
-                left = left[os.write(pipe, left) :]
-        except BrokenPipeError:
-            pass  # It has ended; `advance` says how.
+    def _take(self, line: _Line) -> None:
+        if line.error is not None:
+            self._outcome = "failed"
+        elif line.finished is not None:
+            self._outcome = "done" if line.finished else "stopped"
+        self.progress = WarmProgress(
+            "paused" if line.state == "paused" else "running",
+            max(line.done_bytes, self.progress.done_bytes),
+            self.progress.goal_bytes,
+            line.seconds,
+            line.rss_bytes,
+            line.error,
+            line.detail,
+            line.rate_bytes_per_second,
+            line.eta_seconds,
+            line.outside or self.progress.outside,
+            line.unwatched or self.progress.unwatched,
+        )
 
-    def _take(self, chunk: bytes) -> None:
-        *lines, self._rest = (self._rest + chunk).split(b"\n")
-        self._rest = self._rest[:_LINE_LIMIT_BYTES]
-        for text in lines:
-            try:
-                line = msgspec.json.decode(text, type=_Line)
-            except msgspec.MsgspecError:
-                continue
-            if line.error is not None:
-                self._outcome = "failed"
-            elif line.finished is not None:
-                self._outcome = "done" if line.finished else "stopped"
-            self.progress = WarmProgress(
-                "paused" if line.state == "paused" else "running",
-                max(line.done_bytes, self.progress.done_bytes),
-                self.progress.goal_bytes,
-                line.seconds,
-                line.rss_bytes,
-                line.error,
-                line.detail,
-                line.rate_bytes_per_second,
-                line.eta_seconds,
-                line.outside or self.progress.outside,
-                line.unwatched or self.progress.unwatched,
-            )
-
-    def _end(self) -> None:
-        """It closed its output: collect it."""
-        self._close_input()
-        self._output.close()
-        code = self._child.wait()
-        error = self.progress.error
+    def _end(self, code: int) -> None:
+        stopped, error = self._process.stopped, self.progress.error
         if self._outcome is None:
-            self._outcome = "stopped" if self._stopped else "failed"
-            error = None if self._stopped else f"the warming process ended unexpectedly (code {code})"
+            self._outcome = "stopped" if stopped else "failed"
+            error = None if stopped else f"the warming process ended unexpectedly (code {code})"
         self.progress = msgspec.structs.replace(
             self.progress, state=self._outcome, error=error, rate_bytes_per_second=None, eta_seconds=None
         )
-
-    def _close_input(self) -> None:
-        try:
-            self._input.close()
-        except OSError:
-            pass
 
 
 def warm_in_cgroup(
@@ -201,18 +148,5 @@ def warm_in_cgroup(
             "backend": None if backend is None else (backend.pid, backend.start_ticks),
         }
     )
-    above = os.path.dirname(os.path.dirname(os.path.abspath(moetuned.__file__)))
-    try:
-        child = subprocess.Popen(
-            # -S: without site-packages the interpreter is 2 MiB smaller; the process needs only the standard library.
-            [sys.executable, "-I", "-S", "-c", _START, above],
-            env=child_environment(os.environ, {}),
-            cwd="/",
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            bufsize=0,
-            start_new_session=True,
-        )
-    except OSError as error:
-        raise StartError(f"cannot start the warming process: {error}") from error
-    return Warming(child, plan + b"\n", sum(one.length for one in (*ranges, *twice)))
+    process = start_small("moetuned.host.warming_process", plan, "the warming process")
+    return Warming(process, sum(one.length for one in (*ranges, *twice)))

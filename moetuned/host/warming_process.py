@@ -8,18 +8,16 @@ to the OOM killer before anything else. It joins only after everything is import
 
 from __future__ import annotations
 
-import json
 import os
 import select
-import signal
 import sys
 import time
 from collections import deque
 
+from moetuned.host import inside_cgroup
 from moetuned.host.page_touch import Range, TouchError, Touching, multi_gen_lru
 from moetuned.host.warming_backoff import LOOK_SECONDS, BackendGoneError, Watch
 
-PLAN_LIMIT_BYTES = 32 << 20
 REPORT_EVERY_SECONDS = 0.25
 RATE_OVER_SECONDS = 3.0
 IDLE_LOOK_SECONDS = 0.25
@@ -28,7 +26,6 @@ BESIDE_BYTES_PER_SECOND = 400e6
 """While the backend works, so that a request keeps the memory bandwidth it needs: tests/bench/test_bench_warming.py measures what it loses."""
 NICENESS = 19
 """Beside a backend: its threads go first."""
-_INPUT, _OUTPUT = 0, 1
 
 
 class Plan:
@@ -92,37 +89,6 @@ class Reporter:
         return line
 
 
-def say(line: dict[str, object]) -> None:
-    """Write one line; a reader that is gone ends the process (SIGPIPE)."""
-    os.write(_OUTPUT, json.dumps(line).encode() + b"\n")
-
-
-def read_plan() -> Plan:
-    """The first line of standard input. Raises ValueError, KeyError or TypeError for what is no plan."""
-    text = bytearray()
-    while not text.endswith(b"\n"):
-        chunk = os.read(_INPUT, 1 << 16)
-        text += chunk
-        if not chunk or len(text) > PLAN_LIMIT_BYTES:
-            raise ValueError("no complete plan on standard input")
-    return Plan(json.loads(text))
-
-
-def resident_bytes() -> int:
-    """Memory of this process (RSS)."""
-    with open("/proc/self/statm", "rb") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-def join(cgroup: str) -> None:
-    """Move this process into a cgroup. Raises OSError."""
-    descriptor = os.open(f"{cgroup}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        os.write(descriptor, b"0")
-    finally:
-        os.close(descriptor)
-
-
 def warm(plan: Plan, began: float) -> int:
     """Warm as the plan says; the exit code. Raises TouchError, BackendGoneError, and OSError when it cannot join."""
     touching = Touching(
@@ -135,7 +101,7 @@ def warm(plan: Plan, began: float) -> int:
     fixed: dict[str, object] = {}
     if plan.cgroup is not None:
         try:
-            join(plan.cgroup)
+            inside_cgroup.join(plan.cgroup)
         except OSError as error:
             if not plan.outside:
                 raise
@@ -154,19 +120,19 @@ def warm(plan: Plan, began: float) -> int:
         "done_bytes": touching.done_bytes,
         "finished": finished,
         "seconds": round(time.monotonic() - began, 3),
-        "rss_bytes": resident_bytes(),
+        "rss_bytes": inside_cgroup.resident_bytes(),
         **fixed,
     }
     if gone is not None and not finished:
         last["detail"] = gone
-    say(last)
+    inside_cgroup.say(last)
     return 0 if finished else 3
 
 
 def follow(touching: Touching, watch: Watch | None, reporter: Reporter) -> str | None:
     """See it through to its end; why it was stopped when the backend is gone."""
     poll = select.poll()
-    poll.register(_INPUT, select.POLLIN)
+    poll.register(inside_cgroup.INPUT, select.POLLIN)
     poll.register(touching.fileno(), select.POLLIN)
     if watch is not None and watch.pidfd is not None:
         poll.register(watch.pidfd, select.POLLIN)
@@ -186,13 +152,13 @@ def follow(touching: Touching, watch: Watch | None, reporter: Reporter) -> str |
             started = True
         line = reporter.line(now, touching.done_bytes, None if watch is None else watch.backoff.reason)
         if line is not None:
-            say(line)
+            inside_cgroup.say(line)
         for descriptor, _ in poll.poll((IDLE_LOOK_SECONDS if watch is None else LOOK_SECONDS) * 1000):
             if descriptor == touching.fileno():
                 os.eventfd_read(descriptor)
-            elif descriptor == _INPUT:
-                if not os.read(_INPUT, 65536):
-                    poll.unregister(_INPUT)
+            elif descriptor == inside_cgroup.INPUT:
+                if not os.read(inside_cgroup.INPUT, 65536):
+                    poll.unregister(inside_cgroup.INPUT)
                     touching.stop()
             else:
                 poll.unregister(descriptor)
@@ -203,21 +169,19 @@ def follow(touching: Touching, watch: Watch | None, reporter: Reporter) -> str |
 
 def main() -> int:
     """Warm as the plan says; 0 done, 1 failed, 3 stopped."""
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
-        file.write("1000")
+    inside_cgroup.begin()
     began = time.monotonic()
     try:
-        return warm(read_plan(), began)
+        return warm(Plan(inside_cgroup.read_plan()), began)
     except TouchError as error:
-        say({"error": str(error)})
+        inside_cgroup.say({"error": str(error)})
     except BackendGoneError as error:
-        say({"done_bytes": 0, "finished": False, "detail": str(error)})
+        inside_cgroup.say({"done_bytes": 0, "finished": False, "detail": str(error)})
         return 3
     except OSError as error:
-        say({"error": f"cannot warm from inside the backend's cgroup: {error}"})
+        inside_cgroup.say({"error": f"cannot warm from inside the backend's cgroup: {error}"})
     except (ValueError, KeyError, TypeError) as error:
-        say({"error": f"the plan is wrong: {error!r}"})
+        inside_cgroup.say({"error": f"the plan is wrong: {error!r}"})
     return 1
 
 

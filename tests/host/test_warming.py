@@ -14,6 +14,7 @@ from fakes.cold_file import make_cold_file
 from fakes.own_cgroup import memory_stat, own_cgroup
 
 from moetuned.host.block_devices import under_file
+from moetuned.host.cgroup_process import CgroupProcess
 from moetuned.host.page_cache import PAGE_BYTES, ResidencyScan
 from moetuned.host.page_touch import multi_gen_lru
 from moetuned.host.processes import identify
@@ -87,7 +88,7 @@ def said(*lines: str) -> Warming:
     """A warming process that says these lines."""
     script = "read plan; printf '%s\\n' " + " ".join(f"'{line}'" for line in lines)
     child = subprocess.Popen(["sh", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
-    return Warming(child, b"\n", 100)
+    return Warming(CgroupProcess(child, b"\n"), 100)
 
 
 def test_rate_and_time_left_while_it_runs_only() -> None:
