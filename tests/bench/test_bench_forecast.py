@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import pytest
 from fakes.own_cgroup import own_cgroup
-from measuring import Figure, completion, drop, is_healthy, middle, read_bytes
-from test_bench_read_ahead import loop_mount, set_read_ahead
+from measuring import Figure, completion, drop, is_healthy, loop_mount, middle, read_bytes
+from test_bench_read_ahead import IMAGE_BYTES, set_read_ahead
 
 from moetuned.host.cgroup import joining
 from moetuned.host.model_files import read_model
@@ -140,7 +140,7 @@ def test_forecast_holds(name: str, on_disk: Path, figure: Figure) -> None:
     if "LLAMA_SERVER" not in os.environ and importlib.util.find_spec("xllamacpp") is None:
         pytest.skip("needs a llama-server in LLAMA_SERVER, or the wheel xllamacpp")
     outside = []
-    with loop_mount(on_disk) as mounted:
+    with loop_mount(on_disk, IMAGE_BYTES) as mounted:
         set_read_ahead(mounted, READ_AHEAD_KIB)
         model = make(mounted / "model.gguf", MODELS[name])
         for share in SHARES:

@@ -24,7 +24,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from fakes.own_cgroup import own_cgroup
-from measuring import Figure, drop, make_model, middle, read_bytes
+from measuring import Figure, drop, loop_mount, make_model, middle, read_bytes
 
 from moetuned.api.client import Client
 from moetuned.api.errors import DaemonError
@@ -59,29 +59,6 @@ class Measured(msgspec.Struct, frozen=True):
 
     read_bytes: int
     first_token_seconds: float
-
-
-@contextlib.contextmanager
-def loop_mount(directory: Path) -> Iterator[Path]:
-    """An ext4 file system in a file, mounted, with the usual read-ahead; gone afterwards."""
-    image, point = directory / "image", directory / "mounted"
-    with image.open("wb") as file:
-        file.truncate(IMAGE_BYTES)
-    point.mkdir()
-    subprocess.run(["mkfs.ext4", "-q", "-F", "-m", "0", str(image)], check=True)
-    with contextlib.ExitStack() as stack:
-        stack.callback(image.unlink)
-        found = subprocess.run(
-            ["losetup", "--direct-io=on", "--find", "--show", str(image)], capture_output=True, text=True, check=False
-        )
-        if found.returncode != 0:
-            pytest.skip(f"no loop device: {found.stderr.strip()}")
-        device = found.stdout.strip()
-        stack.callback(subprocess.run, ["losetup", "--detach", device], check=True)
-        Path(f"/sys/block/{Path(device).name}/queue/read_ahead_kb").write_text(str(READ_AHEAD_KIB))
-        subprocess.run(["mount", device, str(point)], check=True)
-        stack.callback(subprocess.run, ["umount", str(point)], check=True)
-        yield point
 
 
 def free_port() -> int:
@@ -226,7 +203,7 @@ def test_what_the_first_requests_read(on_disk: Path, figure: Figure) -> None:
     if shutil.which("vmtouch") is None:
         pytest.skip("needs vmtouch")
     found: dict[tuple[str, int], list[Measured]] = {}
-    with loop_mount(on_disk) as mounted, own_cgroup(LIMIT_BYTES) as cgroup:
+    with loop_mount(on_disk, IMAGE_BYTES, READ_AHEAD_KIB) as mounted, own_cgroup(LIMIT_BYTES) as cgroup:
         model = make_model(mounted / "model.gguf", MODEL)
         learned = on_disk / "learned"
         learn(on_disk, model, cgroup, learned)

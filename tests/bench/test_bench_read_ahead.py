@@ -5,18 +5,15 @@ On a loop device of the bench's own; before, after (more often, it is quick), be
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import os
-import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from fakes.own_cgroup import own_cgroup
 from fakes.server_process import started
-from measuring import Figure, completion, drop, is_healthy, make_model, middle, read_bytes
+from measuring import Figure, completion, drop, is_healthy, loop_mount, make_model, middle, read_bytes
 
 from moetuned import tunables
 from moetuned.host.cgroup import add_process
@@ -36,28 +33,6 @@ LARGE_KIB = 8192
 """What volume managers and tuners for throughput set; also the read-ahead of the disk that this was first seen on."""
 READS_LESS, RUNS_FASTER = 5.0, 3.0
 """What the computed value must give, each in times."""
-
-
-@contextlib.contextmanager
-def loop_mount(directory: Path) -> Iterator[Path]:
-    """An ext4 file system in a file, mounted; gone afterwards."""
-    image, point = directory / "image", directory / "mounted"
-    with image.open("wb") as file:
-        file.truncate(IMAGE_BYTES)
-    point.mkdir()
-    subprocess.run(["mkfs.ext4", "-q", "-F", "-m", "0", str(image)], check=True)
-    with contextlib.ExitStack() as stack:
-        stack.callback(image.unlink)
-        found = subprocess.run(
-            ["losetup", "--direct-io=on", "--find", "--show", str(image)], capture_output=True, text=True, check=False
-        )
-        if found.returncode != 0:
-            pytest.skip(f"no loop device: {found.stderr.strip()}")
-        device = found.stdout.strip()
-        stack.callback(subprocess.run, ["losetup", "--detach", device], check=True)
-        subprocess.run(["mount", device, str(point)], check=True)
-        stack.callback(subprocess.run, ["umount", str(point)], check=True)
-        yield point
 
 
 def set_read_ahead(path: Path, kib: int) -> None:
@@ -100,7 +75,7 @@ def test_read_ahead(on_disk: Path, figure: Figure) -> None:
         pytest.skip("needs root for a loop device")
     if importlib.util.find_spec("xllamacpp") is None:
         pytest.skip("needs the wheel xllamacpp")
-    with loop_mount(on_disk) as mounted:
+    with loop_mount(on_disk, IMAGE_BYTES) as mounted:
         model = make_model(mounted / "model.gguf", MODEL)
         set_read_ahead(model, LARGE_KIB)
         small = computed_kib(model)

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import json
-import os
 import resource
 import select
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from fakes.cold_file import make_cold_file
 from fakes.own_cgroup import own_cgroup
 from fakes.server_process import started
-from measuring import Figure, completion, cpu_seconds, drop, is_healthy, make_model, middle, read_bytes
+from measuring import Figure, completion, cpu_seconds, drop, is_healthy, loop_mount, make_model, middle, read_bytes
 
 from moetuned.host.block_devices import under_file
 from moetuned.host.cgroup import add_process
@@ -43,31 +41,6 @@ TOKENS = 64
 REQUEST_PAIRS = 15
 """A request takes under a second, and what else runs moves it by more than what is looked for."""
 SLOWER_AT_MOST = 1.05
-
-
-@contextlib.contextmanager
-def disk_like_others(directory: Path) -> Iterator[Path]:
-    """A file system on a loop device with a usual read-ahead: what this machine sets for its own disk is no matter then."""
-    if os.geteuid() != 0:
-        pytest.skip("needs root for a loop device")
-    image, point = directory / "image", directory / "mounted"
-    with image.open("wb") as file:
-        file.truncate(SIZE + 128 * MIB)
-    point.mkdir()
-    subprocess.run(["mkfs.ext4", "-q", "-F", "-m", "0", str(image)], check=True)
-    with contextlib.ExitStack() as stack:
-        stack.callback(image.unlink)
-        found = subprocess.run(
-            ["losetup", "--direct-io=on", "--find", "--show", str(image)], capture_output=True, text=True, check=False
-        )
-        if found.returncode != 0:
-            pytest.skip(f"no loop device: {found.stderr.strip()}")
-        device = found.stdout.strip()
-        stack.callback(subprocess.run, ["losetup", "--detach", device], check=True)
-        Path(f"/sys/block/{Path(device).name}/queue/read_ahead_kb").write_text(str(READ_AHEAD_KIB))
-        subprocess.run(["mount", device, str(point)], check=True)
-        stack.callback(subprocess.run, ["umount", str(point)], check=True)
-        yield point
 
 
 def seen_through(warming: Warming) -> WarmProgress:
@@ -103,7 +76,7 @@ def child_cpu_seconds() -> float:
 
 
 def test_warming_a_whole_cold_file(on_disk: Path, figure: Figure) -> None:
-    with disk_like_others(on_disk) as mounted:
+    with loop_mount(on_disk, SIZE + 128 * MIB, READ_AHEAD_KIB) as mounted:
         path = Path(make_cold_file(mounted / "file", SIZE))
         ways: dict[str, Callable[[], float]] = {"cat": lambda: ran("cat", str(path)), "warming": lambda: warmed(path)}
         if shutil.which("vmtouch"):
