@@ -2,49 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
-from fakes.fake_kernel import BOOT_ID, FakeKernel, Text, add_disk, usual_kernel
+from click.testing import CliRunner
+from fakes.fake_kernel import BOOT_ID, FakeKernel, Text, add_disk
+from tune_over_fake import as_json, run
 
 from moetuned import tunables
-from moetuned.cli import tune, tune_explain, tune_options, tune_rivals
+from moetuned.cli import tune, tune_options
 from moetuned.schema.tunable import Cell, Codec, Place
 from moetuned.state import borrowed_setting
 from moetuned.state.undo_journal import open_journal
-
-
-@pytest.fixture
-def kernel(monkeypatch: pytest.MonkeyPatch) -> FakeKernel:
-    """The usual kernel in place of the machine's."""
-    fake = usual_kernel()
-    for module in (tune, tune_explain, tune_options, tune_rivals):
-        monkeypatch.setattr(module, "RealFS", lambda _root: fake)
-    return fake
-
-
-@pytest.fixture
-def root(tmp_path: Path, kernel: FakeKernel) -> Path:
-    """Where config and journal lie."""
-    config = tmp_path / "etc/moetuned/moetuned.yaml"
-    config.parent.mkdir(parents=True)
-    config.write_text("tuning: {profile: moe-offload, thp: madvise}\n")
-    config.chmod(0o600)
-    return tmp_path
-
-
-def run(root: Path, *arguments: str, code: int = 0) -> Result:
-    result = CliRunner().invoke(tune.command, [*arguments, "--root", str(root)], catch_exceptions=False)
-    assert result.exit_code == code, result.output + result.stderr
-    return result
-
-
-def as_json(root: Path, *arguments: str, code: int = 0) -> Any:
-    return json.loads(run(root, *arguments, "--json", code=code).stdout)
 
 
 def value(kernel: FakeKernel, name: str) -> str:

@@ -2,48 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
-from fakes.fake_kernel import FakeKernel, usual_kernel
+from fakes.fake_kernel import FakeKernel
+from tune_over_fake import as_json, run
 
-from moetuned.cli import tune, tune_options, tune_plan, tune_rivals
+from moetuned.cli import tune_plan
 from moetuned.schema.snapshot import TunableView
 from moetuned.schema.swap import SwapKind, SwapStep, SwapStepKind
 
 PRESSURE = "/proc/sys/vm/vfs_cache_pressure"
-
-
-@pytest.fixture
-def kernel(monkeypatch: pytest.MonkeyPatch) -> FakeKernel:
-    """The usual kernel in place of the machine's."""
-    fake = usual_kernel()
-    for module in (tune, tune_options, tune_rivals):
-        monkeypatch.setattr(module, "RealFS", lambda _root: fake)
-    return fake
-
-
-@pytest.fixture
-def root(tmp_path: Path, kernel: FakeKernel) -> Path:
-    """Where config and journal lie."""
-    config = tmp_path / "etc/moetuned/moetuned.yaml"
-    config.parent.mkdir(parents=True)
-    config.write_text("tuning: {profile: moe-offload, thp: madvise}\n")
-    config.chmod(0o600)
-    return tmp_path
-
-
-def run(root: Path, *arguments: str, code: int = 0) -> Result:
-    result = CliRunner().invoke(tune.command, [*arguments, "--root", str(root)], catch_exceptions=False)
-    assert result.exit_code == code, result.output + result.stderr
-    return result
-
-
-def as_json(root: Path, *arguments: str, code: int = 0) -> Any:
-    return json.loads(run(root, *arguments, "--json", code=code).stdout)
 
 
 def test_plan_shows_what_apply_would_give_back(root: Path, kernel: FakeKernel) -> None:

@@ -123,3 +123,33 @@ class FakeSpawn:
     @staticmethod
     def child_environment(base: dict[str, str], added: dict[str, str]) -> dict[str, str]:
         return {**base, **added}
+
+
+class FakeFollowed:
+    """A small process in a backend's cgroup (it warms, or locks) as the daemon sees it."""
+
+    def __init__(self, progress: Any) -> None:
+        self._read, self._write = os.pipe()
+        self.progress = progress
+        self.stopped = self.killed = False
+
+    def fileno(self) -> int:
+        return self._read
+
+    def say(self, progress: Any) -> None:
+        self.progress = progress
+        os.write(self._write, b"x")
+
+    def advance(self) -> Any:
+        os.read(self._read, 100)
+        return self.progress
+
+    def stop(self) -> None:
+        self.stopped = True
+
+    def kill(self) -> None:
+        self.killed = True
+
+    def close(self) -> None:
+        os.close(self._read)
+        os.close(self._write)

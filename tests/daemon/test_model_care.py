@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from daemon_fakes import FakeClock, HeldWorkers
+from daemon_fakes import FakeClock, FakeFollowed, HeldWorkers
 
 from moetuned.daemon import model_care as module
 from moetuned.daemon.loop import Loop
@@ -32,36 +32,6 @@ from moetuned.schema.verdict import MemoryState, Phase, Verdict
 
 GIB = 1 << 30
 SETTINGS: Settings = settings_of(Config())
-
-
-class FakeWarming:
-    """The warming process as the daemon sees it."""
-
-    def __init__(self) -> None:
-        self._read, self._write = os.pipe()
-        self.progress = WarmProgress("running", 0, 100)
-        self.stopped = self.killed = False
-
-    def fileno(self) -> int:
-        return self._read
-
-    def say(self, progress: WarmProgress) -> None:
-        self.progress = progress
-        os.write(self._write, b"x")
-
-    def advance(self) -> WarmProgress:
-        os.read(self._read, 100)
-        return self.progress
-
-    def stop(self) -> None:
-        self.stopped = True
-
-    def kill(self) -> None:
-        self.killed = True
-
-    def close(self) -> None:
-        os.close(self._read)
-        os.close(self._write)
 
 
 class FakeHeat:
@@ -107,12 +77,12 @@ class Rig:
         self.care = ModelCare(self.loop, self.clock, self.workers, self.heat)  # type: ignore[arg-type]
         self.watched = Watched("glm", None, self.clock.now)
         self.watched.follow_process(ProcessIdentity(10, 1), self.clock.now)
-        self.warmings: list[FakeWarming] = []
+        self.warmings: list[FakeFollowed] = []
         self.asked: list[dict] = []
 
-    def warm_in_cgroup(self, paths, ranges, twice, **options) -> FakeWarming:
+    def warm_in_cgroup(self, paths, ranges, twice, **options) -> FakeFollowed:
         self.asked.append({"bytes": sum(one.length for one in (*ranges, *twice)), **options})
-        self.warmings.append(FakeWarming())
+        self.warmings.append(FakeFollowed(WarmProgress("running", 0, 100)))
         return self.warmings[-1]
 
     def learn(self, path: Path) -> None:

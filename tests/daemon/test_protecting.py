@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from daemon_fakes import FakeClock
+from daemon_fakes import FakeClock, FakeFollowed
 
 from moetuned.daemon import protecting as module
 from moetuned.daemon.loop import Loop
@@ -29,30 +28,6 @@ GIB = 1 << 30
 ON = settings_of(Config(warm=Warm(protect=Protect.ON)))
 
 
-class FakeLock:
-    def __init__(self) -> None:
-        self._read, self._write = os.pipe()
-        self.progress = LockProgress("locking", 0, 100)
-        self.stopped = self.killed = False
-
-    def fileno(self) -> int:
-        return self._read
-
-    def say(self, progress: LockProgress) -> None:
-        self.progress = progress
-        os.write(self._write, b"x")
-
-    def advance(self) -> LockProgress:
-        os.read(self._read, 100)
-        return self.progress
-
-    def stop(self) -> None:
-        self.stopped = True
-
-    def kill(self) -> None:
-        self.killed = True
-
-
 class Rig:
     def __init__(self, model: Path) -> None:
         self.clock = FakeClock()
@@ -65,19 +40,19 @@ class Rig:
         self.watched.memory = MemoryView("cgroup", limit_bytes=4 * GIB, headroom_bytes=3 * GIB, file_cache_bytes=GIB)
         self.watched.verdict = Verdict("glm", 0.0, phase=Phase.IDLE)
         self.mapped: tuple[str, ...] = (str(model),)
-        self.locks: list[FakeLock] = []
+        self.locks: list[FakeFollowed] = []
         self.asked: list[dict[str, Any]] = []
 
-    def lock_in_cgroup(self, paths, part_bytes, ranges, **options) -> FakeLock:
+    def lock_in_cgroup(self, paths, part_bytes, ranges, **options) -> FakeFollowed:
         self.asked.append({"ranges": ranges, **options})
-        self.locks.append(FakeLock())
+        self.locks.append(FakeFollowed(LockProgress("locking", 0, 100)))
         return self.locks[-1]
 
     def tick(self, seconds: float = 11.0, **settings: object) -> None:
         self.clock.now += seconds
         self.protecting.tick(self.watched, msgspec.structs.replace(ON, **settings), self.clock.now)
 
-    def hold(self) -> FakeLock:
+    def hold(self) -> FakeFollowed:
         self.tick()
         self.locks[-1].say(LockProgress("held", 100, 100))
         self.loop.run_once(0)
@@ -91,6 +66,8 @@ def rig(small_model: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
     monkeypatch.setattr(module, "mapped_models", lambda _pid: rig.mapped)
     yield rig
     rig.loop.close()
+    for lock in rig.locks:
+        lock.close()
 
 
 def test_off_by_default(rig: Rig) -> None:
@@ -175,7 +152,7 @@ def test_at_the_end_it_is_ended(rig: Rig) -> None:
 
 
 def test_a_process_that_cannot_start_is_told(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **__: object) -> FakeLock:
+    def refuse(*_: object, **__: object) -> FakeFollowed:
         raise StartError("no memory")
 
     monkeypatch.setattr(module, "lock_in_cgroup", refuse)
