@@ -15,7 +15,7 @@ from moetuned.cli.model_command import EXIT_REFUSED, EXIT_USAGE, SETTINGS, fail,
 from moetuned.cli.model_residency import Look, cache_notes, filesystem_of
 from moetuned.cli.progress_line import Bar, Elapsed
 from moetuned.cli.verify_view import printable
-from moetuned.cli.warm_by_daemon import BUSY_STATES, backend_with, look_after, look_of, warm_by_daemon
+from moetuned.cli.warm_by_daemon import backend_with, look_after, look_of, warm_by_daemon
 from moetuned.cli.warm_here import warm_here
 from moetuned.cli.warm_place import Place, PlaceError, find_place, limits_at, users_of
 from moetuned.cli.warm_report import Outcome, WarmReport, exit_code, lines, resident_now
@@ -60,7 +60,7 @@ def command(**options: Any) -> None:
     by_hand = any(options[name] is not None for name in ("budget", "rate", "cgroup"))
     socket = options["path"] or find_socket(os.environ)
     view = _watched(socket, model, notes, must=options["path"] is not None)
-    if view is not None and by_hand and view.warm.state in BUSY_STATES:
+    if view is not None and by_hand and view.warm.going_on:
         fail(
             f"{options['model']}: the daemon is warming it; without --budget, --rate and --cgroup that is followed",
             EXIT_REFUSED,

@@ -14,7 +14,6 @@ from moetuned.schema.snapshot import BackendView, Snapshot
 from moetuned.schema.verdict import MemoryState
 
 ASK_SECONDS = 0.5
-BUSY_STATES = ("waiting", "running", "paused")
 _LOOK_SECONDS = 5.0
 
 

@@ -16,7 +16,7 @@ from moetuned.daemon.heat_record import HeatRecord
 from moetuned.daemon.watched import Watched
 from moetuned.daemon.workers import Lane, Workers
 from moetuned.decide import detector, heat
-from moetuned.decide.warm_plan import RESERVE_RATIO, SMALLEST_RESERVE_BYTES, KnownUse
+from moetuned.decide.warm_plan import KnownUse, reserve_bytes
 from moetuned.gguf.experts import ExpertMap, expert_slices
 from moetuned.host.clock import Clock
 from moetuned.host.expert_residency import ExpertScan, seconds_between
@@ -268,7 +268,7 @@ class HeatKeeper:
         state = record.state
         if self._directory is None or state is None or state.heat.look == record.saved_look:
             return
-        if watched.warm.state in ("waiting", "running", "paused"):
+        if watched.warm.going_on:
             return  # What is kept knows more than looks at a restore that has not ended; later.
         known, paths, directory, wall = state.heat, record.model.identity.paths, self._directory, self._clock.wall()
 
@@ -339,5 +339,4 @@ def _is_full(watched: Watched) -> bool | None:
     memory = watched.memory
     if memory.limit_bytes is None or memory.headroom_bytes is None or memory.file_cache_bytes is None:
         return None
-    reserve = max(SMALLEST_RESERVE_BYTES, int(memory.limit_bytes * RESERVE_RATIO))
-    return memory.headroom_bytes - memory.file_cache_bytes <= 2 * reserve
+    return memory.headroom_bytes - memory.file_cache_bytes <= 2 * reserve_bytes(memory.limit_bytes)

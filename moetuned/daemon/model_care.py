@@ -137,7 +137,7 @@ class ModelCare:
         self._protecting.end(watched)
         self._prompting.end(watched)
         watched.warm_wanted = None
-        if watched.warm.state in ("waiting", "paused", "running"):
+        if watched.warm.going_on:
             watched.warm = WarmView("off", detail="stopped")
         if watched.warming is not None:
             self._loop.remove(watched.warming.fileno())

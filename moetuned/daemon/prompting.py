@@ -122,7 +122,7 @@ class Prompting:
 
 def _sight(watched: Watched) -> PromptSight:
     verdict = watched.verdict
-    warming = watched.warm_wanted is not None or watched.warm.state in ("waiting", "running", "paused")
+    warming = watched.warm_wanted is not None or watched.warm.going_on
     http = None if watched.sample is None else watched.sample.http
     busy = "its model is being warmed" if warming else None
     return PromptSight(verdict.phase, verdict.paging, verdict.memory, http, watched.http_at, busy)

@@ -94,7 +94,7 @@ class Protecting:
         if model is None or model.experts is None or watched.ready_at is None:
             watched.protect = ProtectView("none", detail="waits until the backend is ready and its model known")
             return
-        if watched.warm_wanted is not None or watched.warm.state in ("waiting", "running", "paused"):
+        if watched.warm_wanted is not None or watched.warm.going_on:
             watched.protect = ProtectView("none", detail="waits until warming is done")
             return
         if watched.verdict.phase is Phase.LOADING or not may_try_again(self._released_at.get(watched.key), now):

@@ -61,6 +61,11 @@ class KnownUse(msgspec.Struct, frozen=True):
     twice: bool = True
 
 
+def reserve_bytes(limit_bytes: int) -> int:
+    """What warming leaves free under a limit."""
+    return max(SMALLEST_RESERVE_BYTES, int(limit_bytes * RESERVE_RATIO))
+
+
 def budget_bytes(memory: MemoryView, resident_bytes: int | None, configured: int | None = None) -> int:
     """How many bytes of the model may be resident; 0 when memory is unknown. `configured` (None: auto) can only lower it.
 
@@ -70,7 +75,7 @@ def budget_bytes(memory: MemoryView, resident_bytes: int | None, configured: int
     limit, headroom, cache = memory.limit_bytes, memory.headroom_bytes, memory.file_cache_bytes
     if limit is None or headroom is None or cache is None:
         return 0
-    reserve = max(SMALLEST_RESERVE_BYTES, int(limit * RESERVE_RATIO))
+    reserve = reserve_bytes(limit)
     resident = min(resident_bytes or 0, cache)
     budget = max(0, min(resident + headroom - cache, headroom) - reserve)
     return budget if configured is None else min(budget, configured)

@@ -35,6 +35,13 @@ def read_plan() -> dict[str, object]:
     return plan
 
 
+def as_list(value: object) -> list[object]:
+    """A list of the plan. Raises TypeError for anything else."""
+    if not isinstance(value, list):
+        raise TypeError(f"{value!r} is no list")
+    return value
+
+
 def join(cgroup: str) -> None:
     """Move this process into a cgroup. To be called once all is imported: memory it has by then stays charged where it was.
 

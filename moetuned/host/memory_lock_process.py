@@ -27,9 +27,9 @@ class Plan:
 
     def __init__(self, plan: dict[str, object]) -> None:
         """Raises KeyError, TypeError or ValueError when something is missing or of another kind."""
-        self.paths = [str(path) for path in _list(plan["paths"])]
-        self.sizes = [int(str(size)) for size in _list(plan["sizes"])]
-        self.ranges = [self._range(each) for each in _list(plan["ranges"])]
+        self.paths = [str(path) for path in inside_cgroup.as_list(plan["paths"])]
+        self.sizes = [int(str(size)) for size in inside_cgroup.as_list(plan["sizes"])]
+        self.ranges = [self._range(each) for each in inside_cgroup.as_list(plan["ranges"])]
         self.budget_bytes = int(str(plan["budget"]))
         self.keep_free_bytes = int(str(plan["keep_free_bytes"]))
         self.keep_free_ratio = float(str(plan["keep_free_ratio"]))
@@ -42,7 +42,7 @@ class Plan:
             raise ValueError("it is to lock more than its budget, or the whole model")
 
     def _range(self, value: object) -> tuple[int, int, int]:
-        part, offset, length = (int(str(number)) for number in _list(value))
+        part, offset, length = (int(str(number)) for number in inside_cgroup.as_list(value))
         if not (0 <= part < len(self.paths) and offset >= 0 and length > 0 and offset % PAGE_BYTES == 0):
             raise ValueError(f"there is no range {value}")
         if length % PAGE_BYTES and offset + length != self.sizes[part]:
@@ -177,12 +177,6 @@ def main() -> int:
     lock.release()
     inside_cgroup.say({"locked_bytes": 0, "released": "it was told to"})
     return 0
-
-
-def _list(value: object) -> list[object]:
-    if not isinstance(value, list):
-        raise TypeError(f"{value!r} is no list")
-    return value
 
 
 if __name__ == "__main__":

@@ -33,9 +33,9 @@ class Plan:
 
     def __init__(self, plan: dict[str, object]) -> None:
         """Raises KeyError, TypeError or ValueError when something is missing or of another kind."""
-        self.paths = [str(path) for path in _list(plan["paths"])]
-        self.ranges = [self._range(each) for each in _list(plan["ranges"])]
-        self.twice = [self._range(each) for each in _list(plan["twice"])]
+        self.paths = [str(path) for path in inside_cgroup.as_list(plan["paths"])]
+        self.ranges = [self._range(each) for each in inside_cgroup.as_list(plan["ranges"])]
+        self.twice = [self._range(each) for each in inside_cgroup.as_list(plan["twice"])]
         self.goal_bytes = sum(length for _, _, length in (*self.ranges, *self.twice))
         self.rate_bytes_per_second = None if plan["rate"] is None else int(str(plan["rate"]))
         if self.rate_bytes_per_second is not None and self.rate_bytes_per_second <= 0:
@@ -45,13 +45,13 @@ class Plan:
         backend = plan.get("backend")
         self.backend = None
         if backend is not None:
-            pid, start_ticks = (int(str(number)) for number in _list(backend))
+            pid, start_ticks = (int(str(number)) for number in inside_cgroup.as_list(backend))
             if pid <= 0:
                 raise ValueError(f"no process id: {pid}")
             self.backend = pid, start_ticks
 
     def _range(self, value: object) -> Range:
-        part, offset, length = (int(str(number)) for number in _list(value))
+        part, offset, length = (int(str(number)) for number in inside_cgroup.as_list(value))
         if not (0 <= part < len(self.paths) and offset >= 0 and length >= 0):
             raise ValueError(f"there is no range {value}")
         return part, offset, length
@@ -183,12 +183,6 @@ def main() -> int:
     except (ValueError, KeyError, TypeError) as error:
         inside_cgroup.say({"error": f"the plan is wrong: {error!r}"})
     return 1
-
-
-def _list(value: object) -> list[object]:
-    if not isinstance(value, list):
-        raise TypeError(f"{value!r} is no list")
-    return value
 
 
 if __name__ == "__main__":

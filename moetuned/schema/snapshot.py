@@ -46,6 +46,11 @@ class WarmView(msgspec.Struct, frozen=True):
     detail: str = ""
     eta_seconds: float | None = None
 
+    @property
+    def going_on(self) -> bool:
+        """Whether it is under way, or waits to be."""
+        return self.state in ("waiting", "running", "paused")
+
 
 class ProtectView(msgspec.Struct, frozen=True):
     """What of the model is locked in memory. `state`: off | none | locking | held | released | failed; `detail` says why."""
