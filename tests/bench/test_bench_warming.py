@@ -32,7 +32,11 @@ READ_AHEAD_KIB = 128
 """The kernel's default for a disk, and about what the profiles set."""
 PAIRS = 5
 FASTER_THAN_VMTOUCH, OF_THE_BEST = 3.0, 0.9
-"""What warming a whole file must give, in times of `vmtouch -t` and of the faster of fio and cat."""
+"""What warming a whole file must give, in times of `vmtouch -t` and of the faster of fio and cat.
+
+No disk gives more than it has: where vmtouch alone takes more than a third of that, warming must reach most of what many readers get.
+"""
+READERS = 8
 
 MODEL, LIMIT_BYTES = "600M", 5 << 30
 OTHER_PART_BYTES = 3 << 30
@@ -63,9 +67,13 @@ def ran(*command: str) -> float:
     return time.perf_counter() - begun
 
 
-def read_by_fio(path: Path) -> float:
-    """By its own clock: it takes long to start."""
-    flags = ("--name=cold", "--rw=read", "--bs=1M", "--direct=0", "--readonly", "--output-format=json")
+def read_by_fio(path: Path, readers: int = 1) -> float:
+    """By its own clock: it takes long to start. Each reader has its own part of the file."""
+    part = SIZE // readers
+    flags = (
+        "--name=cold", "--rw=read", "--bs=1M", "--direct=0", "--readonly", "--output-format=json", "--thread", "--group_reporting",
+        f"--numjobs={readers}", f"--size={part}", f"--offset_increment={part}", "--invalidate=0",
+    )  # fmt: skip
     done = subprocess.run(["fio", *flags, f"--filename={path}"], check=True, capture_output=True)
     return float(json.loads(done.stdout)["jobs"][0]["read"]["runtime"]) / 1e3
 
@@ -83,6 +91,7 @@ def test_warming_a_whole_cold_file(on_disk: Path, figure: Figure) -> None:
             ways["vmtouch -t"] = lambda: ran("vmtouch", "-q", "-t", str(path))
         if shutil.which("fio"):
             ways["fio --rw=read"] = lambda: read_by_fio(path)
+            ways["all"] = lambda: read_by_fio(path, READERS)
         seconds: dict[str, list[float]] = {name: [] for name in ways}
         cpu: dict[str, list[float]] = {name: [] for name in ways}
         for pair in range(PAIRS):
@@ -107,7 +116,13 @@ def test_warming_a_whole_cold_file(on_disk: Path, figure: Figure) -> None:
         figure("vmtouch -t of a cold file of 1 GiB, CPU", middle(cpu["vmtouch -t"]), "s")
         figure("warming is faster than vmtouch -t by", faster, "times")
         assert middle(cpu["warming"]) < middle(cpu["vmtouch -t"])
-        assert faster >= FASTER_THAN_VMTOUCH
+        if faster < FASTER_THAN_VMTOUCH and "all" in ways:
+            of_all = middles["all"] / middles["warming"]
+            figure(f"fio with {READERS} readers, the most this disk gives", SIZE / middles["all"] / 1e6, "MB/s")
+            figure(f"that is less than {FASTER_THAN_VMTOUCH} times vmtouch; warming reaches of it", of_all, "times")
+            assert of_all >= OF_THE_BEST
+        else:
+            assert faster >= FASTER_THAN_VMTOUCH
 
 
 def test_a_request_beside_warming(on_disk: Path, figure: Figure) -> None:
