@@ -13,6 +13,7 @@ from moetuned.schema.units import parse_bytes
 
 EXIT_NO = 1
 EXIT_USAGE = 2
+EXIT_REFUSED = 4
 _MOST_CONTEXT = 1 << 24
 _SOLD_RATE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) ?([kmgtKMGT])[bB]?(?:/s)?")
 
@@ -95,7 +96,7 @@ def command(**values: Any) -> None:
     try:
         found = answer(Question(**values))
     except ModelFileError as error:
-        _fail(str(error))
+        _fail(str(error), EXIT_REFUSED if error.refused else EXIT_USAGE)
     except GgufError as error:
         _fail(f"{values['model']}: {error}")
     except (MachineError, MeasureError, ValueError) as error:
@@ -117,8 +118,8 @@ def command(**values: Any) -> None:
         sys.exit(EXIT_NO)
 
 
-def _fail(message: str) -> NoReturn:
+def _fail(message: str, code: int = EXIT_USAGE) -> NoReturn:
     from moetuned.cli.verify_view import printable
 
     click.echo(f"moetunectl: {printable(message)}", err=True)
-    sys.exit(EXIT_USAGE)
+    sys.exit(code)

@@ -14,9 +14,9 @@ from moetuned.cli.model_residency import Look, cache_notes, filesystem_of, look_
 from moetuned.cli.progress_line import Elapsed, style_of
 from moetuned.cli.residency_view import ResidencyReport, ServedReport, experts_report, render
 from moetuned.cli.status import wants_colour
-from moetuned.decide.heat import RECENT_LOOKS, served_ratio
+from moetuned.decide.heat import RECENT_LOOKS, STAYED, served_ratio
 from moetuned.host.model_files import ModelFile
-from moetuned.schema.heat import ExpertPages
+from moetuned.schema.heat import ExpertPages, Heat
 
 
 @click.command(
@@ -79,12 +79,16 @@ def _with_experts(model: ModelFile, report: ResidencyReport) -> tuple[ResidencyR
         line.clear()
     if isinstance(pages, str):
         return msgspec.structs.replace(report, notes=(*report.notes, f"experts: {pages}")), None
-    return msgspec.structs.replace(report, experts=experts_report(pages), served=served(model, pages)), pages
-
-
-def served(model: ModelFile, pages: ExpertPages) -> ServedReport:
-    """What the resident experts would have served of the uses that the daemon saw lately."""
     heat = learned_heat(model, pages)
+    notes = report.notes
+    if isinstance(heat, Heat) and heat.stayed:
+        notes = (*notes, f"learning: {STAYED}")
+    report = msgspec.structs.replace(report, experts=experts_report(pages), served=served(heat, pages), notes=notes)
+    return report, pages
+
+
+def served(heat: Heat | str, pages: ExpertPages) -> ServedReport:
+    """What the resident experts would have served of the uses that the daemon saw lately; `heat` as `learned_heat` gives it."""
     if isinstance(heat, str):
         return ServedReport(unknown=heat)
     ratio = served_ratio(heat, pages)

@@ -174,7 +174,8 @@ def _served(report: ResidencyReport, width: int) -> list[str]:
         return []
     if served.ratio is None:
         return _field("served", f"unknown: {served.unknown}", width)
-    learned = f"learned in {served.looks} looks, the last {format_duration(served.age_seconds)} ago"
+    looks = "1 look" if served.looks == 1 else f"{served.looks} looks"
+    learned = f"learned in {looks}, the last {format_duration(served.age_seconds)} ago"
     return _field(
         "served",
         f"the resident experts would have served {format_ratio(served.ratio)} of recent uses ({learned})",

@@ -36,6 +36,7 @@ from moetuned.schema.units import format_bytes
 
 EXIT_NO = 1
 EXIT_USAGE = 2
+EXIT_REFUSED = 4
 EXIT_INTERRUPTED = 130
 _DRAW_SECONDS = 0.25
 _SAVE_SECONDS = 5.0
@@ -109,7 +110,7 @@ def _require_model(model: str, asked: str) -> None:
     try:
         os.lstat(model)
     except PermissionError as error:
-        _fail(f"{asked}: {error.strerror}; run this as a user who may read it", EXIT_USAGE)
+        _fail(f"{asked}: {error.strerror}; run this as a user who may read it", EXIT_REFUSED)
     except OSError:
         if not any(os.path.lexists(os.path.join(directory, one)) for one in named_parts(name)):
             _fail(f"{asked}: there is no such file", EXIT_USAGE)

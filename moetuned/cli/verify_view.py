@@ -16,6 +16,9 @@ from moetuned.schema.units import format_bytes, format_duration, format_rate
 
 _RATE_SECONDS = 10.0
 _BAR_WIDTH = 24
+_SHORTEST_BAR = 8
+_SHORTEST_NAME = 8
+_WIDEST = 1000
 _SHORT_SECONDS = 1.0
 _LABEL = "  {:<9} "
 
@@ -89,13 +92,15 @@ class ProgressLine:
 
     def draw(self, done_bytes: int, name: str, columns: int) -> None:
         """Draw it, at most `columns` wide."""
-        line = self.line(done_bytes, name)[: max(1, columns - 1)]
-        self._stream.write("\r" + line.ljust(self._drawn))
+        most = max(1, columns - 1)
+        line = self.line(done_bytes, name, most)[:most]
+        # What is left of a longer line is written over; in a terminal that has become narrower that must not begin a new one.
+        self._stream.write("\r" + line.ljust(min(self._drawn, most)))
         self._stream.flush()
         self._drawn = len(line)
 
-    def line(self, done_bytes: int, name: str) -> str:
-        """The text at this moment."""
+    def line(self, done_bytes: int, name: str, columns: int = _WIDEST) -> str:
+        """The text at this moment, as much of it as fits into `columns`: the name goes first, then length of the bar, then figures."""
         now = self._clock()
         self._seen.append((now, done_bytes))
         while len(self._seen) > 2 and now - self._seen[0][0] > _RATE_SECONDS:
@@ -103,12 +108,18 @@ class ProgressLine:
         (first, before), share = self._seen[0], done_bytes / self._total if self._total else 1.0
         rate = (done_bytes - before) / (now - first) if now > first else None
         left = (self._total - done_bytes) / rate if rate else None
-        filled = int(share * _BAR_WIDTH)
-        return (
-            f"{'█' * filled}{'░' * (_BAR_WIDTH - filled)} {int(share * 100):3d} %  "
-            f"{format_bytes(done_bytes)} of {format_bytes(self._total)}  {format_rate(rate)}  "
-            f"{format_duration(left)} left  {printable(name)}"
-        )
+        sizes = f"{format_bytes(done_bytes)} of {format_bytes(self._total)}"
+        speed, time_left = format_rate(rate), f"{format_duration(left)} left"
+        figures = ((sizes, speed, time_left), (sizes, time_left), (time_left,), ())
+        texts = ["  ".join((f" {int(share * 100):3d} %", *each)) for each in figures]
+        text = next((each for each in texts if len(each) + _SHORTEST_BAR <= columns), texts[-1])
+        width = max(_SHORTEST_BAR, min(_BAR_WIDTH, columns - len(text)))
+        shown = printable(name)
+        room = columns - width - len(text) - 2
+        if shown and room >= min(len(shown), _SHORTEST_NAME):
+            text += f"  {shown[:room]}"
+        filled = int(share * width)
+        return "█" * filled + "░" * (width - filled) + text
 
     def clear(self) -> None:
         """Take the line away."""

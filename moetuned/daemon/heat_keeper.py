@@ -23,7 +23,7 @@ from moetuned.host.expert_residency import ExpertScan, seconds_between
 from moetuned.host.model_files import ModelFile, ModelFileError
 from moetuned.host.model_stamp import model_stamp
 from moetuned.host.page_cache import PAGE_BYTES
-from moetuned.host.page_out import PageOut
+from moetuned.host.page_out import PageOut, pages_in_memory
 from moetuned.host.processes import ProcessIdentity
 from moetuned.schema.heat import ExpertPages, Heat, ModelStamp
 from moetuned.schema.model import ByteRange
@@ -42,18 +42,28 @@ SOON_SECONDS = 1.0
 PAGE_OUT_PASSES = 2
 """Measured (Linux 6.18, ext4): of 449 MiB in 387 ranges the first pass left 77 MiB, the second nothing, in 20 to 45 ms. What stays takes the
 room of experts that are used: the first requests then read 23 to 41 MB instead of 2 to 8 MB."""
+STAYED_RATIO = 0.5
+"""Paging out did nothing when more than this of what was in memory still is."""
 CHEAP_CPU_SECONDS = 0.05
 """A look that costs no more is also taken when the backend has just answered."""
 
 
 class _Seen(msgspec.Struct, frozen=True):
-    """What a worker saw. `stamp` and `kept` only where they were asked for."""
+    """What a worker saw. `stamp`, `kept` and `not_kept` (why what an earlier run learned is not used) only where they were asked for."""
 
     pages: ExpertPages | None
     unknown: str | None
     cpu_seconds: float
     stamp: ModelStamp | None = None
     kept: Heat | None = None
+    not_kept: str | None = None
+
+
+class _PagedOut(msgspec.Struct, frozen=True):
+    """What came of paging out. `refused`: what the kernel did not do; `stayed`: most of it is still in memory, None: unknown."""
+
+    refused: str | None = None
+    stayed: bool | None = None
 
 
 class _Since(msgspec.Struct, frozen=True):
@@ -63,6 +73,7 @@ class _Since(msgspec.Struct, frozen=True):
     answered: bool
     warmed: bool
     paged_out: bool
+    stayed: bool | None
 
 
 class HeatKeeper:
@@ -121,7 +132,8 @@ class HeatKeeper:
         order = heat.order(record.state.heat, record.pages)
         if not order:
             return None
-        return KnownUse(record.experts, order, record.pages, just_loaded=_is_just_loaded(watched), twice=False)
+        makes_room = _is_just_loaded(watched) and record.stays_of != watched.process
+        return KnownUse(record.experts, order, record.pages, just_loaded=makes_room, twice=False)
 
     def is_opening(self, watched: Watched) -> bool:
         """Whether it is not known yet what was learned, or what is in memory: a look after loading, or one that was asked for, is not done."""
@@ -130,22 +142,33 @@ class HeatKeeper:
             record is not None and record.unknown is None and (not record.opened or record.pages_of != watched.process)
         )
 
-    def page_out(self, watched: Watched, ranges: Sequence[ByteRange], then: Callable[[], None]) -> bool:
-        """Page ranges of the model out of the backend in the work lane; `then()` is called in the loop afterwards. False: not now."""
+    def page_out(self, watched: Watched, ranges: Sequence[ByteRange], then: Callable[[bool], None]) -> bool:
+        """Page ranges of the model out of the backend in the work lane. False: not now.
+
+        `then(whether most of it was seen to have left memory)` is called in the loop afterwards; without that there is no room.
+        """
         record, process = watched.heat, watched.process
         if record is None or process is None:
             return False
         record.paged_out = True
         paths = record.model.identity.paths
 
-        def done(refused: str | None, error: BaseException | None) -> None:
+        def done(out: _PagedOut | None, error: BaseException | None) -> None:
             record.paged_out, record.paging_out = True, False
             _expect_less(watched, self._clock.monotonic())
-            if refused or error:
-                log.info("%s: paging out: %s", watched.name, refused or error)
-            if watched.process == process:
-                watched.next_residency = self._clock.monotonic()
-                then()
+            refused, stayed = (str(error), None) if out is None else (out.refused, out.stayed)
+            if refused:
+                log.info("%s: paging out: %s", watched.name, refused)
+            if watched.process != process:
+                return
+            if stayed is not None:
+                record.stayed = stayed
+            if stayed:
+                log.warning("%s: %s", watched.name, heat.STAYED)
+            if stayed is not False:
+                record.stays_of = process
+            watched.next_residency = self._clock.monotonic()
+            then(stayed is False)
 
         key = f"paging out the model of {watched.key}"
         started = self._workers.submit(Lane.WORK, key, lambda: _page_out(process, paths, ranges), done)
@@ -168,6 +191,7 @@ class HeatKeeper:
         if loaded and record.load != watched.process:
             record.load, record.healthy, record.next_look, record.tokens = watched.process, True, now, None
             record.answered = record.warmed = record.paged_out = False
+            record.stayed = None
         if not loaded or paging is Paging.THRASHING:
             record.healthy = False
         if watched.warming is not None:
@@ -187,7 +211,7 @@ class HeatKeeper:
         process, paths = watched.process, record.model.identity.paths
         directory = None if record.opened else self._directory
         first, began = not record.opened, self._clock.monotonic()
-        since = _Since(record.healthy, record.answered, record.warmed, record.paged_out)
+        since = _Since(record.healthy, record.answered, record.warmed, record.paged_out, record.stayed)
 
         def done(seen: _Seen | None, error: BaseException | None) -> None:
             if watched.heat is not record:
@@ -196,12 +220,15 @@ class HeatKeeper:
             if seen is None:
                 record.healthy, record.answered = record.healthy and since.healthy, record.answered or since.answered
                 record.warmed, record.paged_out = record.warmed or since.warmed, record.paged_out or since.paged_out
+                record.stayed = since.stayed if record.stayed is None else record.stayed
                 record.unknown, record.next_look = f"its experts cannot be looked at: {error}", at + SAVE_SECONDS
                 return
             record.next_look = at + seconds_between(seen.cpu_seconds)
             record.last_cpu_seconds = seen.cpu_seconds
             if first:
                 record.opened, record.stamp, record.kept = True, seen.stamp, seen.kept
+                if seen.not_kept is not None:
+                    log.warning("%s: %s", watched.name, seen.not_kept)
             if watched.process == process:
                 self._learn(watched, record, seen, since)
                 if began < record.wanted_at:
@@ -215,6 +242,7 @@ class HeatKeeper:
         )
         if started:
             record.healthy, record.answered, record.warmed, record.paged_out = True, False, False, False
+            record.stayed = None
         else:
             record.next_look = now + SOON_SECONDS
 
@@ -225,7 +253,7 @@ class HeatKeeper:
             return
         if record.state is None:
             record.state = heat.resume(record.kept) if record.kept is not None else heat.fresh(record.stamp, seen.pages)
-            record.saved_look = record.state.heat.look
+            record.saved = record.state.heat
         process = None if watched.sample is None else watched.sample.process
         look = heat.Look(
             pages=seen.pages,
@@ -234,6 +262,7 @@ class HeatKeeper:
             answered=since.answered or record.answered,
             warmed=since.warmed or record.warmed,
             paged_out=since.paged_out or record.paged_out,
+            stayed=since.stayed if record.stayed is None else record.stayed,
             read_bytes=None if process is None else process.read_bytes,
             memory_full=_is_full(watched),
             page_bytes=PAGE_BYTES,
@@ -243,30 +272,31 @@ class HeatKeeper:
     def _page_out_unverified(self, watched: Watched, record: HeatRecord, now: float) -> None:
         """Once a load, and only for a model of which nothing was known before: what was in use costs one read of it."""
         if (
-            record.kept is not None
+            (record.kept is not None and any(record.kept.last_used))
             or record.state is None
             or record.pages is None
             or record.pages_of != watched.process
+            # The state knows of it only after the next look, which takes a while.
+            or record.asked_of == watched.process
         ):
             return
         if record.calm_since is None or now - record.calm_since < IDLE_SECONDS or not watched.has_answered:
             return
         if watched.warming is not None or watched.warm_wanted is not None or _is_full(watched) is not True:
             return
-        # Warmed or not: while nothing was known, warming chose by place in the file.
-        cells = heat.unverified(msgspec.structs.replace(record.state, warmed=False), record.pages)
+        cells = heat.unverified(record.state, record.pages)
         ranges = [one for cell in cells for one in expert_slices(record.experts, *cell)]
-        if ranges and not record.paged_out and self.page_out(watched, ranges, lambda: None):
+        if ranges and not record.paged_out and self.page_out(watched, ranges, lambda _left: None):
             log.info(
                 "%s: paging out %d experts that nobody is known to use, to see which come back",
                 watched.name,
                 len(cells),
             )
-            record.next_look = now + SOON_SECONDS
+            record.asked_of, record.next_look = watched.process, now + SOON_SECONDS
 
     def _save(self, watched: Watched, record: HeatRecord, now: float) -> None:
         state = record.state
-        if self._directory is None or state is None or state.heat.look == record.saved_look:
+        if self._directory is None or state is None or state.heat is record.saved:
             return
         if watched.warm.going_on:
             return  # What is kept knows more than looks at a restore that has not ended; later.
@@ -274,7 +304,7 @@ class HeatKeeper:
 
         def done(_kept: bool | None, error: BaseException | None) -> None:
             if error is not None:
-                record.saved_look = -1
+                record.saved = None
                 log.warning("%s: what was learned of its experts cannot be kept: %s", watched.name, error)
 
         started = self._workers.submit(
@@ -284,48 +314,65 @@ class HeatKeeper:
             done,
         )
         if started:
-            record.next_save, record.saved_look = now + SAVE_SECONDS, known.look
+            record.next_save, record.saved = now + SAVE_SECONDS, known
 
 
 def _see(model: ModelFile, experts: ExpertMap, paths: Sequence[str], directory: str | None, *, first: bool) -> _Seen:
     """A look with pauses, and at first what an earlier run has learned."""
     scan = ExpertScan(paths, experts)
     while not scan.advance(PIECE_SECONDS):
-        time.sleep(PAUSE_SECONDS)
-    stamp = kept = None
+        _rest()
+    stamp = kept = why = None
     if first:
         try:
             stamp = model_stamp(model)
         except ModelFileError as error:
             return _Seen(None, str(error), scan.cpu_seconds)
         if directory is not None and scan.result is not None:
-            kept, _ = heat_store.load(paths, stamp, (scan.result.layers, scan.result.experts), directory)
-    return _Seen(scan.result, scan.unknown, scan.cpu_seconds, stamp, kept)
+            kept, why = heat_store.load(paths, stamp, (scan.result.layers, scan.result.experts), directory)
+    return _Seen(scan.result, scan.unknown, scan.cpu_seconds, stamp, kept, why)
 
 
-def _page_out(process: ProcessIdentity, paths: Sequence[str], ranges: Sequence[ByteRange]) -> str | None:
+def _page_out(process: ProcessIdentity, paths: Sequence[str], ranges: Sequence[ByteRange]) -> _PagedOut:
+    """In passes, and whether it is gone afterwards: the kernel says that all went well also where pages stay."""
     refused = None
+    before = pages_in_memory(paths, ranges, _rest)
     for _ in range(PAGE_OUT_PASSES):
         work = PageOut(process, paths, ranges)
         while not work.advance():
-            time.sleep(PAUSE_SECONDS)
+            _rest()
         refused = refused or work.refused
-    return refused
+    after = pages_in_memory(paths, ranges, _rest)
+    return _PagedOut(refused, None if before is None or after is None else after > STAYED_RATIO * before)
+
+
+def _rest() -> None:
+    time.sleep(PAUSE_SECONDS)
 
 
 def _is_just_loaded(watched: Watched) -> bool:
-    """Whether nothing in memory can be in use yet: its loading was seen, and no request since. One that ran before has answered for all we know."""
+    """Whether nothing in memory can be in use yet: its loading was seen, and no request since, or it says itself that it has worked on no
+    token. One that ran before has answered for all we know.
+    """
     ours = watched.supervisor is not None and not watched.supervisor.adopted
-    return not watched.has_answered and (ours or watched.seen_loading)
+    return not watched.has_answered and (ours or watched.seen_loading or _tokens(watched) == 0)
 
 
 def _counted_more(watched: Watched, record: HeatRecord) -> bool:
     """Whether the backend has counted tokens since the last tick: a short request fits between two of them."""
+    tokens = _tokens(watched)
+    if tokens is None:
+        return False
+    before, record.tokens = record.tokens, tokens
+    return before is not None and tokens > before
+
+
+def _tokens(watched: Watched) -> float | None:
+    """Read and predicted since it was started; None: it does not count them."""
     http = None if watched.sample is None else watched.sample.http
     if http is None or http.prompt_tokens_total is None or http.tokens_predicted_total is None:
-        return False
-    before, record.tokens = record.tokens, http.prompt_tokens_total + http.tokens_predicted_total
-    return before is not None and record.tokens > before
+        return None
+    return http.prompt_tokens_total + http.tokens_predicted_total
 
 
 def _expect_less(watched: Watched, now: float) -> None:

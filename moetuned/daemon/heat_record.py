@@ -30,14 +30,21 @@ class HeatRecord:
         """A look that began earlier is out of date for who asked."""
         self.next_look = 0.0
         self.last_cpu_seconds = 0.0
-        self.saved_look = 0
+        self.saved: Heat | None = None
+        """What of it is kept."""
         self.next_save = 0.0
         self.calm_since: float | None = None
         self.tokens: float | None = None
         """As the backend has counted them so far."""
         self.paging_out = False
+        self.stays_of: ProcessIdentity | None = None
+        """The process of which paging out was not seen to take anything away: it makes no room."""
+        self.asked_of: ProcessIdentity | None = None
+        """The process of which what is of unknown use was paged out, to see what comes back."""
         # Since the last look began:
         self.healthy = True
         self.answered = False
         self.warmed = False
         self.paged_out = False
+        self.stayed: bool | None = None
+        """Whether most of what was to be paged out was in memory afterwards; None: nothing was, or it is unknown."""

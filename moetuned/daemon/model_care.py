@@ -130,6 +130,7 @@ class ModelCare:
             self._begin(watched, settings)
         self._protecting.tick(watched, settings, now)
         self._prompting.tick(watched, settings, now)
+        _note_owed(watched)
 
     def end(self, watched: Watched) -> None:
         """Warm no more, lock nothing, send no prompts; what was learned is kept."""
@@ -197,17 +198,23 @@ class ModelCare:
             self._heat.use(watched),
         )
         if plan.total_bytes == 0:
-            watched.warm = WarmView("done", detail=plan.reason)
+            watched.warm = WarmView("done", detail=plan.reason, ended_wall_seconds=self._clock.wall())
             return
         log.info("%s: warming its model, because %s: %s", watched.name, why, plan.reason)
 
-        def start() -> None:
-            self._start(watched, model, plan, settings)
+        def paged_out(left: bool) -> None:
+            if not watched.warm.going_on:
+                return  # It was ended meanwhile.
+            if left:
+                self._start(watched, model, plan, settings)
+            elif watched.warm_wanted is None:
+                # There is less room than the plan says: the next one counts on none from paging out.
+                self.want_warm(watched, why or "")
 
-        if plan.page_out and self._heat.page_out(watched, plan.page_out, start):
+        if plan.page_out and self._heat.page_out(watched, plan.page_out, paged_out):
             watched.warm = WarmView("running", 0, plan.total_bytes, "paging out what nobody used, then " + plan.reason)
         else:
-            start()
+            self._start(watched, model, plan, settings)
 
     def _start(self, watched: Watched, model: ModelFile, plan: warm_plan.WarmPlan, settings: Settings) -> None:
         if watched.process is None or watched.warming is not None:
@@ -222,7 +229,7 @@ class ModelCare:
                 backend=watched.process,
             )
         except StartError as error:
-            watched.warm = WarmView("failed", detail=str(error))
+            watched.warm = WarmView("failed", detail=str(error), ended_wall_seconds=self._clock.wall())
             return
         watched.warming = warming
         self._heat.note_warming(watched)
@@ -246,7 +253,9 @@ class ModelCare:
             watched.next_residency = self._clock.monotonic()
             log.info("%s: warming %s: %s", watched.name, progress.state, detail)
             state = {"stopped": "off" if watched.warm_wanted is None else "paused"}.get(progress.state, progress.state)
-            watched.warm = WarmView(state, progress.done_bytes, progress.goal_bytes, detail)
+            ended = self._clock.wall() if state in ("done", "failed") else None
+            watched.warm = WarmView(state, progress.done_bytes, progress.goal_bytes, detail, ended_wall_seconds=ended)
+            _note_owed(watched)
 
         return follow
 
@@ -258,6 +267,12 @@ class ModelCare:
             log.info("%s: warming pauses: %s", watched.name, against)
             self.want_warm(watched, "it was interrupted")
             watched.warming.stop()
+
+
+def _note_owed(watched: Watched) -> None:
+    """Record whether warming goes on or has yet to: a daemon that dies meanwhile owes it, and the next one does it."""
+    if watched.supervisor is not None and watched.ready_at is not None:
+        watched.supervisor.note_warm_owed(watched.warm_wanted is not None or watched.warm.going_on)
 
 
 def _against_warming(watched: Watched) -> str | None:

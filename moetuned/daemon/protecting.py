@@ -14,12 +14,13 @@ from moetuned.daemon.watched import Watched
 from moetuned.decide.protection import PAGE_BYTES, may_try_again, protection, release_reason
 from moetuned.gguf.experts import other_ranges
 from moetuned.host.clock import Clock
+from moetuned.host.fs import RealFS
 from moetuned.host.memory_lock import MemoryLock, lock_in_cgroup
 from moetuned.host.processes import ProcessIdentity, mapped_models
 from moetuned.host.spawn import StartError
+from moetuned.host.unified_cgroup import protected_bytes
 from moetuned.schema.config import Protect
 from moetuned.schema.snapshot import ProtectView
-from moetuned.schema.units import parse_bytes
 from moetuned.schema.verdict import MemoryState, Phase
 
 log = logging.getLogger(__name__)
@@ -160,6 +161,7 @@ class Protecting:
         return any(path in mapped for path in watched.model.identity.paths)
 
 
-def _memory_low(watched: Watched) -> int | None:
-    low = None if watched.config is None else watched.config.memory_low
-    return None if low is None else parse_bytes(low)
+def _memory_low(watched: Watched) -> int:
+    """What is in force, not what the config asks for: it may have been refused, profile observe sets nothing, and others set it too."""
+    directory = watched.cgroup.directory
+    return 0 if directory is None or watched.cgroup.version != 2 else protected_bytes(RealFS(), directory)

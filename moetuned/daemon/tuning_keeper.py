@@ -37,6 +37,7 @@ class TuningKeeper:
         self._told: frozenset[str] = frozenset()
         self._resting = False
         self._borrowed_problem = ""
+        self._cgroups: dict[str, str] = {}
         self.views: tuple[TunableView, ...] = ()
         self.notes: tuple[str, ...] = ()
 
@@ -60,13 +61,12 @@ class TuningKeeper:
         config: Config,
         *,
         by_hand: bool = False,
-        cgroups: Mapping[str, str] | None = None,
         hold: bool = False,
     ) -> None:
         """Make the machine as `config` says, and give back what an earlier run left and nobody wants now.
 
         Before backends are started: what a file takes when it is opened must be there by then. `by_hand`: a person asks for it.
-        `cgroups`: those of backends that run, by name. `hold`: take the journal's directory though no setting is wanted.
+        `hold`: take the journal's directory though no setting is wanted.
         """
         self.notes, self._resting = (), False
         self._give_back_borrowed()
@@ -78,7 +78,7 @@ class TuningKeeper:
         ):
             self._steps, self.views = (), ()
             return
-        targets = find_targets(config, cgroups)
+        targets = find_targets(config, self._cgroups)
         try:
             journal = self._open()
         except JournalError as error:
@@ -93,6 +93,19 @@ class TuningKeeper:
         originals = {name: entry.original for name, entry in journal.held.items()}
         self._steps, self.notes = tunables.plan_tuning(self._fs, config.tuning, targets, originals=originals)
         self._show(tuning.apply(self._fs, journal, self._steps, by_hand=by_hand))
+
+    def follow_cgroups(self, config: Config, running: Mapping[str, str | None]) -> bool:
+        """Note the cgroups of backends that run, by name; whether settings are to be applied again.
+
+        Settings of a backend's cgroup can only be made while it is there.
+        """
+        if self._resting:
+            return False
+        asking = [one.name for one in config.backends if one.memory_low is not None or one.io_weight is not None]
+        found = {name: cgroup for name in asking if (cgroup := running.get(name)) is not None}
+        changed = found != self._cgroups
+        self._cgroups = found
+        return changed
 
     def check(self) -> tuple[TunableView, ...]:
         """Look how the settings stand; gives those that somebody changed, each once, when two looks in a row have seen it.

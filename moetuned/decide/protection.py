@@ -36,10 +36,12 @@ SMALLEST_RATE_BYTES_PER_SECOND = 1 << 20
 RETRY_SECONDS = 600.0
 """After it was let go because memory was short, it is not tried again for this long."""
 PAGE_BYTES = 4096
+EVERYTHING_BYTES = 1 << 60
+"""memory.low from here on protects all: no machine has so much."""
 
 
 class Protection(msgspec.Struct, frozen=True):
-    """What to lock: `ranges`, whole pages, `size_bytes` in all; none: nothing is locked. `reason` is one sentence.
+    """What to lock: `ranges`, whole pages, `size_bytes` in all; none: nothing is locked, and `reason` is why. It is one sentence.
 
     Below `keep_free_bytes` or `keep_free_ratio` (of each limit) of headroom it is to be let go.
     """
@@ -69,13 +71,16 @@ def protection(
 
     `every_token`: `gguf.experts.other_ranges(experts, embeddings=False)`. `part_bytes`: sizes of the model's files. `near`:
     `limits.near`. `maps_model`: whether the backend's process maps the model's files; unknown locks nothing. `resident_bytes`: what is no
-    expert and is in the page cache, looked at after the backend has answered; None: unknown. `memory_low_bytes`: what
-    `memory_low` of the backend says.
+    expert and is in the page cache, looked at after the backend has answered; None: unknown. `memory_low_bytes`: what of its cgroup
+    the kernel protects (memory.low); less than every token needs is no reason to lock nothing.
     """
     if mode is Protect.OFF:
         return _none("protect is off")
-    if memory_low_bytes and cgroup_version == 2:
-        return _none(f"the kernel protects {format_bytes(memory_low_bytes)} of its cgroup already (memory_low)")
+    needed = _size(every_token)
+    low = memory_low_bytes or 0
+    if cgroup_version == 2 and 0 < needed <= low:
+        protected = "all" if low >= EVERYTHING_BYTES else format_bytes(low)
+        return _none(f"the kernel protects {protected} of its cgroup already (memory.low)")
     if maps_model is None:
         return _none("whether the backend maps its model is unknown")
     if not maps_model:
@@ -183,4 +188,4 @@ def _size(ranges: Iterable[ByteRange]) -> int:
 
 
 def _none(reason: str) -> Protection:
-    return Protection((), 0, 0, 0.0, SMALLEST_RATE_BYTES_PER_SECOND, f"nothing is locked: {reason}")
+    return Protection((), 0, 0, 0.0, SMALLEST_RATE_BYTES_PER_SECOND, reason)

@@ -16,6 +16,7 @@ import time
 from moetuned.host import inside_cgroup
 from moetuned.host.locked_pages import PAGE_BYTES, LockedRange, LockError, allow_locking
 from moetuned.host.room_left import dies_together, rooms
+from moetuned.schema.units import format_bytes
 
 PIECE_BYTES = 2 << 20
 LOOK_EVERY_SECONDS = 0.5
@@ -94,7 +95,8 @@ class Lock:
             keep = min(keep, room.limit_bytes)
             if room.headroom_bytes - more_bytes < keep:
                 raise ReleaseError(
-                    f"memory nears its limit: {room.headroom_bytes} of {room.limit_bytes} bytes are left ({room.name})"
+                    f"memory nears its limit: {format_bytes(room.headroom_bytes)} of {format_bytes(room.limit_bytes)} are left "
+                    f"({room.name})"
                 )
         for part, (_, opened) in self._files.items():
             path = self._plan.paths[part]
@@ -150,7 +152,7 @@ def main() -> int:
     together = dies_together(plan.cgroup)
     if together is not None:
         why = f"the kernel ends all of {together} when memory runs out (memory.oom.group, OOMPolicy=kill), this process first"
-        inside_cgroup.say({"error": f"nothing is locked: {why}"})
+        inside_cgroup.say({"error": why})
         return 1
     lock = Lock(plan)
     try:

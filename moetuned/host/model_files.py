@@ -25,6 +25,12 @@ class ModelFileError(Exception):
         self.path = path
         self.sentence = sentence
 
+    @property
+    def refused(self) -> bool:
+        """Whether it is this user that may not read it."""
+        cause = self.__cause__
+        return cause.refused if isinstance(cause, ModelFileError) else isinstance(cause, PermissionError)
+
 
 class ModelFile(msgspec.Struct, frozen=True):
     """A model that was read. `headers` and `part_bytes` are in the order of `identity.paths`.

@@ -10,8 +10,11 @@ import msgspec
 
 from moetuned.host.fs import HostFS
 from moetuned.host.service_manager import BOOTED, is_unit
+from moetuned.parse.kernel_numbers import whole_number
 from moetuned.parse.mountinfo import mount_of, parse_mountinfo
 
+_EVERYTHING_BYTES = 1 << 60
+"""As much as no machine has."""
 NO_CGROUP = "the cgroup of {} is not known: it does not run, or no running daemon tells"
 
 
@@ -58,6 +61,25 @@ def unified_cgroup(fs: HostFS, directory: str) -> UnifiedCgroup:
     if not fs.exists(f"{path}/cgroup.procs"):
         return msgspec.structs.replace(found, problem=f"there is no cgroup {path}")
     return found
+
+
+def protected_bytes(fs: HostFS, directory: str) -> int:
+    """How much of the cgroup's memory the kernel takes from it last (memory.low): no more than every cgroup above it has too.
+
+    0: nothing, or unknown. What a cgroup gets of its parent's alone (the mount option memory_recursiveprot) is not counted.
+    """
+    cgroup = unified_cgroup(fs, directory)
+    if cgroup.problem is not None:
+        return 0
+    return min(_low_bytes(fs, each.directory) for each in (cgroup, *cgroup.above()))
+
+
+def _low_bytes(fs: HostFS, directory: str) -> int:
+    try:
+        text = fs.read_text(f"{directory}/memory.low").strip()
+    except OSError:
+        return 0
+    return _EVERYTHING_BYTES if text == "max" else whole_number(text) or 0
 
 
 def unit_of(fs: HostFS, cgroup: UnifiedCgroup) -> tuple[str | None, str | None]:

@@ -36,6 +36,8 @@ class Backoff:
 
     def __init__(self) -> None:
         """Nothing has been seen yet."""
+        self.stalled = "memory"
+        """Whose memory stalls are counted, for the reason."""
         self._seen: deque[tuple[float, int | None, float | None]] = deque()
         self._quiet_since: float | None = None
         self._listens_since: float | None = None
@@ -71,7 +73,7 @@ class Backoff:
             if self.reason is not None:
                 self._quiet_since = now
             elif self._listens_since is not None:
-                self._pause(now, "memory is under pressure")
+                self._pause(now, f"{self.stalled} is under pressure")
             elif now >= self._trusts_until:
                 self._listens_since = now
                 self._forget()
@@ -176,7 +178,9 @@ class Watch:
 
     def _open_pressure(self, cgroup: str | None) -> int | None:
         why = ""
-        for path in ([] if cgroup is None else [f"{cgroup}/memory.pressure"]) + ["/proc/pressure/memory"]:
+        # cgroup v1 has none of its own: there, anybody's pressure pauses it.
+        own = [] if cgroup is None else [(f"{cgroup}/memory.pressure", "the cgroup's memory")]
+        for path, whose in [*own, ("/proc/pressure/memory", "the machine's memory")]:
             try:
                 descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             except OSError as error:
@@ -188,6 +192,7 @@ class Watch:
                 os.close(descriptor)
                 why = str(error.strerror)
                 continue
+            self.backoff.stalled = whose
             return descriptor
         self.unwatched.append(f"memory pressure ({why})")
         return None

@@ -32,7 +32,8 @@ class Heat(msgspec.Struct, frozen=True):
     """What is known of the use of each expert.
 
     `last_used`: the number of the look at which it was last seen to be used, 0 when it never was. `look`: the number of the last
-    look, one more each time. `saved_wall_seconds`: when it was written (Unix time).
+    look, one more each time. `saved_wall_seconds`: when it was written (Unix time). `stayed`: the last time that experts of unknown use
+    were paged out, most of them were in memory afterwards, so what loading leaves cannot be told from what is used.
     """
 
     model: ModelStamp
@@ -41,3 +42,4 @@ class Heat(msgspec.Struct, frozen=True):
     last_used: tuple[int, ...]
     look: int
     saved_wall_seconds: float
+    stayed: bool = False

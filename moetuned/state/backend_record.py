@@ -1,8 +1,8 @@
 """Records of backends that moetuned started, so that the next daemon takes them over instead of starting them twice.
 
 They live under /run: pids mean nothing after a reboot, and the boot id in each guards a directory that outlived one. A record
-also keeps what the next daemon could not find out by looking: which restarts count for the cool-down, and how the backend was while
-it ran well.
+also keeps what the next daemon could not find out by looking: which restarts count for the cool-down, how the backend was while
+it ran well, and whether it has been warmed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class BackendRecord(msgspec.Struct, frozen=True):
     """One started backend. `start_ticks` is field 22 of /proc/<pid>/stat; with it a pid that is used again is not mistaken.
 
     `relief_restarts_at`: CLOCK_MONOTONIC seconds of the restarts made to free memory, the last `MOST_RESTARTS`; that clock is of the
-    boot, not of the daemon.
+    boot, not of the daemon. `warm_owed`: whether its model is yet to be warmed, or that goes on (True from the start on); None: unknown.
     """
 
     name: str
@@ -54,6 +54,7 @@ class BackendRecord(msgspec.Struct, frozen=True):
     started_wall_seconds: float | None = None
     relief_restarts_at: tuple[float, ...] = ()
     warm: WarmBaseline | None = None
+    warm_owed: bool | None = None
 
 
 class RecordError(Exception):

@@ -46,14 +46,17 @@ def file_name(paths: Sequence[str]) -> str:
 def load(
     paths: Sequence[str], model: ModelStamp, shape: tuple[int, int], directory: str = DIRECTORY
 ) -> tuple[Heat | None, str | None]:
-    """What is known of this model of `shape` (layers, experts), else None and one sentence why nothing is; never raises."""
+    """What is known of this model of `shape` (layers, experts), else None and one sentence why what is kept is not used (None: nothing
+    is kept); never raises.
+    """
     path = os.path.join(directory, file_name(paths))
     try:
         raw = read_private(path, LIMIT_BYTES)
     except OSError as error:
-        return None, f"what was learned of its experts cannot be read: {path}: {error.strerror or error}"
+        why = str(error) if error.strerror is None else f"{path}: {error.strerror}"
+        return None, f"what was learned of its experts cannot be read: {why}"
     if not raw:
-        return None, "nothing was learned of its experts yet"
+        return None, None
     kept = _decode(raw)
     if kept is None:
         return None, f"{path} is damaged, so nothing is known of its experts; it will be replaced"
@@ -78,14 +81,16 @@ def save(
     `restore_interrupted`: memory was being filled with what was used before and that did not end; looks at such a moment know less than
     what is kept (PostgreSQL's autoprewarm has the same rule). Raises OSError when it cannot be written; what was kept stays then.
     """
-    if restore_interrupted or not any(heat.last_used):
+    path = os.path.join(directory, file_name(paths))
+    if restore_interrupted:
+        return False
+    if not any(heat.last_used) and not heat.stayed and not os.path.lexists(path):
         return False
     heat = msgspec.structs.replace(heat, saved_wall_seconds=wall_seconds)
     if not _is_sound(heat):
         raise ValueError("a heat whose cells contradict its shape")
     body = msgspec.msgpack.encode(_Kept(tuple(map(os.fsencode, paths)), heat))
     make_private_directory(directory)
-    path = os.path.join(directory, file_name(paths))
     temporary = f"{path}.{os.getpid()}.new"
     try:
         write_durably(temporary, _MAGIC + zlib.crc32(body).to_bytes(_CHECKSUM_BYTES, "big") + body, 0)

@@ -23,8 +23,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from fakes.loop_mount import loop_mount
 from fakes.own_cgroup import own_cgroup
-from measuring import Figure, drop, loop_mount, make_model, middle, read_bytes
+from measuring import Figure, drop, make_model, middle, read_bytes
 
 from moetuned.api.client import Client
 from moetuned.api.errors import DaemonError

@@ -11,9 +11,10 @@ import time
 from pathlib import Path
 
 import pytest
+from fakes.loop_mount import loop_mount
 from fakes.own_cgroup import own_cgroup
 from fakes.server_process import started
-from measuring import Figure, completion, drop, is_healthy, loop_mount, make_model, middle, read_bytes
+from measuring import Figure, completion, drop, is_healthy, make_model, middle, read_bytes
 
 from moetuned import tunables
 from moetuned.host.cgroup import add_process

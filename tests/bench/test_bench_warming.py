@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 from fakes.cold_file import make_cold_file
+from fakes.loop_mount import loop_mount
 from fakes.own_cgroup import own_cgroup
 from fakes.server_process import started
-from measuring import Figure, completion, cpu_seconds, drop, is_healthy, loop_mount, make_model, middle, read_bytes
+from measuring import Figure, completion, cpu_seconds, drop, is_healthy, make_model, middle, read_bytes
 
 from moetuned.host.block_devices import under_file
 from moetuned.host.cgroup import add_process

@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 from fakes.gguf_bytes import TensorSpec, gguf_bytes, moe_metadata, moe_tensors, write_parts
 
 from moetuned.cli import residency
+from moetuned.decide.heat import STAYED
 from moetuned.host.block_devices import FileDevices
 from moetuned.host.model_files import read_model
 from moetuned.host.model_stamp import model_stamp
@@ -104,6 +105,7 @@ def test_what_was_learned_says_what_would_have_been_served(
     found = as_json(model, "--experts")["served"]
     assert (found["ratio"], found["looks"], found["unknown"]) == (1.0, 9, None)
     assert found["age_seconds"] >= 60
+    assert "learning:" not in run(model, "--experts").stdout
     link = tmp_path / "link.gguf"
     link.symlink_to(model)
     assert "would have served 100 % of recent uses (learned in 9 looks" in run(link, "--experts").stdout.replace(
@@ -113,6 +115,20 @@ def test_what_was_learned_says_what_would_have_been_served(
         file.seek(0, os.SEEK_END)
         os.utime(model, (1, 1))
     assert as_json(model, "--experts")["served"]["unknown"] == "what was learned is of another file of that name"
+
+
+def test_paging_out_that_did_nothing_is_said_where_heat_is_shown(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MOETUNED_STATE_DIR", str(tmp_path / "state"))
+    known = read_model(str(model))
+    heat = Heat(model_stamp(known), 2, 4, (0,) * 8, 9, 0.0, stayed=True)
+    heat_store.save(known.identity.paths, heat, 1.0, restore_interrupted=False, directory=str(tmp_path / "state/heat"))
+    found = as_json(model, "--experts")
+    assert found["served"]["ratio"] is None
+    assert found["notes"] == [f"learning: {STAYED}"]
+    assert "stayed in memory" in run(model, "--experts").stdout
+    assert as_json(model)["notes"] == []
 
 
 def test_a_dense_model_has_no_experts_to_show(tmp_path: Path) -> None:

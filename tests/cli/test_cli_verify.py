@@ -361,7 +361,7 @@ def test_what_may_not_be_looked_at_is_not_called_absent(model: Path, monkeypatch
 
     monkeypatch.setattr(os, "lstat", refuse)
     code, _, err = run(model)
-    assert code == 2
+    assert code == 4
     assert "Permission denied; run this as a user who may read it" in err
 
 

@@ -112,6 +112,8 @@ def test_unknown_says_why() -> None:
 def test_what_would_have_been_served() -> None:
     text = render(report(served=ServedReport(0.87, 120, 90.0)), None, Style())
     assert "would have served 87 % of recent uses" in text
+    assert "learned in 120 looks," in render(report(served=ServedReport(0.87, 120, 90.0)), None, Style(width=140))
+    assert "learned in 1 look," in render(report(served=ServedReport(0.87, 1, 90.0)), None, Style(width=140))
     assert "unknown: nothing was learned" in render(
         report(served=ServedReport(unknown="nothing was learned")), None, Style()
     )

@@ -1,6 +1,11 @@
 from __future__ import annotations
 
 import io
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from moetuned.cli.verify_report import PartReport, Report
 from moetuned.cli.verify_view import ProgressLine, printable, report_text
@@ -82,11 +87,37 @@ def test_the_line_is_drawn_over_and_taken_away():
     line.draw(50, "b", 30)
     second = stream.getvalue()[first:]
     assert second.startswith("\r")
-    assert len(second) == first
-    assert len(second.rstrip()) <= 30
+    assert len(second) <= 30 < first, "a terminal that has become narrower gets no second line"
+    line.draw(50, "", 200)
+    third = stream.getvalue()[first + len(second) :]
+    line.draw(100, "", 200)
+    assert len(stream.getvalue()) - first - len(second) - len(third) >= len(third), "what is left is written over"
     line.clear()
     assert stream.getvalue().endswith("\r")
     line.clear()
+
+
+@given(st.integers(1, 200), st.floats(0, 1), st.text(max_size=60))
+def test_what_fits_is_whole(columns: int, share: float, name: str):
+    times = iter([0.0, 1.0])
+    line = ProgressLine(io.StringIO(), 604 << 20, lambda: next(times))
+    line.line(0, name)
+    text = line.line(int(share * (604 << 20)), name, columns)
+    assert len(text) <= columns or columns < 14
+    assert re.fullmatch(r"[█░]{8,24} +\d+ %(  \S+ \S+ of 604 MiB(  \S+ \S+)?)?(  \S+( \S+)* left)?(  .*)?", text)
+    assert "of 604 MiB" in text or columns < 60
+
+
+@pytest.mark.parametrize(
+    ("columns", "shown"), [(59, "0.7 s left"), (40, "0.7 s left"), (26, "0.7 s left"), (14, " 60 %")]
+)
+def test_in_a_narrow_terminal_no_figure_is_cut(columns: int, shown: str):
+    times = iter([0.0, 1.0])
+    line = ProgressLine(io.StringIO(), 604 << 20, lambda: next(times))
+    line.line(0, "model.gguf")
+    text = line.line(364 << 20, "model.gguf", columns)
+    assert text.endswith(shown)
+    assert len(text) <= columns
 
 
 def test_an_empty_file_is_complete():

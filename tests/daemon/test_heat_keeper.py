@@ -12,6 +12,7 @@ from daemon_fakes import FakeClock, HeldWorkers
 from moetuned.daemon import heat_keeper as module
 from moetuned.daemon.heat_keeper import HeatKeeper
 from moetuned.daemon.watched import Watched
+from moetuned.decide import heat
 from moetuned.host.model_files import read_model
 from moetuned.host.processes import ProcessIdentity
 from moetuned.schema.heat import ExpertPages
@@ -33,6 +34,7 @@ class Rig:
         self.cached: list[int] | None = None
         self.cpu_seconds = 0.01
         self.paged_out: list[ByteRange] = []
+        self.stayed: bool | None = False
         monkeypatch.setattr(module, "_see", self._see(module._see))
         monkeypatch.setattr(module, "_page_out", self._page_out)
         self.start()
@@ -109,8 +111,9 @@ class Rig:
 
         return see
 
-    def _page_out(self, _process, _paths, ranges) -> None:
+    def _page_out(self, _process, _paths, ranges) -> module._PagedOut:
         self.paged_out += ranges
+        return module._PagedOut(stayed=self.stayed)
 
 
 @pytest.fixture
@@ -214,6 +217,23 @@ def test_experts_of_unknown_use_are_paged_out_once_when_nobody_asks(rig: Rig) ->
         rig.look()
         rig.tick(100, may_page_out=True)
     assert len(rig.paged_out) == before
+
+
+def test_they_are_not_paged_out_again_while_the_look_after_it_lasts(rig: Rig) -> None:
+    rig.look()
+    assert rig.cached is not None
+    rig.cached[5:9] = rig.whole[5:9]
+    rig.load(11)
+    rig.look()
+    rig.answer(1)
+    rig.tick(70)
+    rig.workers.finish("looking", really=True)
+    rig.tick(1, may_page_out=True)
+    rig.workers.finish("paging", really=True)
+    for _ in range(5):
+        rig.tick(2, may_page_out=True)
+    assert rig.waits("looking")
+    assert not rig.waits("paging")
 
 
 def test_a_model_without_experts_and_one_that_cannot_be_looked_at(rig: Rig) -> None:
@@ -376,15 +396,15 @@ def test_what_we_page_out_is_no_loss(rig: Rig) -> None:
     remember()
     rig.tick()
     assert remembered()
-    done: list[int] = []
-    assert rig.keeper.page_out(rig.watched, (ByteRange(0, 0, 1 << 20),), lambda: done.append(1))
+    done: list[bool] = []
+    assert rig.keeper.page_out(rig.watched, (ByteRange(0, 0, 1 << 20),), done.append)
     rig.tick()
     assert not remembered()
     remember()
     rig.watched.fresh_residency = RawResidency(1)
     rig.clock.now += 1
     rig.workers.finish("paging", really=True)
-    assert done == [1]
+    assert done == [True]
     assert not remembered()
     assert rig.watched.fresh_residency is None
     assert rig.watched.residency_since == rig.clock.now, "a scan that began before is out of date"
@@ -436,5 +456,104 @@ def test_what_one_pass_of_paging_out_leaves_the_next_one_takes(monkeypatch: pyte
 
     monkeypatch.setattr(module, "PageOut", Fake)
     ranges = (ByteRange(0, 0, 4096),)
-    assert module._page_out(ProcessIdentity(1, 1), ("model",), ranges) == "it is locked"
+    there = iter([100, 50])
+    monkeypatch.setattr(module, "pages_in_memory", lambda *_: next(there))
+    assert module._page_out(ProcessIdentity(1, 1), ("model",), ranges) == module._PagedOut("it is locked", stayed=False)
     assert passes == [ranges, ranges]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "stayed"),
+    [(100, 51, True), (100, 0, False), (0, 0, False), (None, 5, None), (5, None, None)],
+)
+def test_whether_paging_out_did_anything_is_looked_at(
+    monkeypatch: pytest.MonkeyPatch, before: int | None, after: int | None, stayed: bool | None
+) -> None:
+    """The kernel says that all went well also where nothing did."""
+
+    class Fake:
+        refused = None
+
+        def __init__(self, *_: object) -> None:
+            pass
+
+        def advance(self) -> bool:
+            return True
+
+    there = iter([before, after])
+    monkeypatch.setattr(module, "PageOut", Fake)
+    monkeypatch.setattr(module, "pages_in_memory", lambda *_: next(there))
+    assert module._page_out(ProcessIdentity(1, 1), ("model",), ()) == module._PagedOut(None, stayed)
+
+
+def test_paging_out_that_does_nothing_is_told_kept_and_teaches_nothing(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig.look()
+    assert rig.cached is not None
+    rig.cached[5:9] = rig.whole[5:9]
+    rig.look()
+    rig.stayed = True
+    done: list[bool] = []
+    assert rig.keeper.page_out(rig.watched, (ByteRange(0, 0, 1 << 20),), done.append)
+    rig.workers.finish("paging", really=True)
+    assert done == [False], "there is no room"
+    assert heat.STAYED in caplog.text
+    rig.look()
+    rig.read += 1 << 40
+    rig.answer(1)
+    assert [layer * 4 + expert for layer, expert in rig.order][:1] == [1]
+    assert len(rig.order) == 1, "the cache has turned over, but what cannot leave proves nothing"
+    use = rig.keeper.use(rig.watched)
+    assert use is not None
+    rig.watched.has_answered = False
+    use = rig.keeper.use(rig.watched)
+    assert use is not None
+    assert not use.just_loaded, "the next plan must not count on paging out"
+    rig.load(11)
+    rig.look()
+    use = rig.keeper.use(rig.watched)
+    assert use is not None
+    assert use.just_loaded, "with another process it is tried again"
+    rig.tick(61)
+    rig.workers.finish("keeping", really=True)
+    rig.start(pid=12)
+    rig.look()
+    assert rig.watched.heat is not None
+    assert rig.watched.heat.state is not None
+    assert rig.watched.heat.state.heat.stayed
+
+
+def test_what_was_learned_and_cannot_be_read_is_told_in_the_log(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    rig.look()
+    assert caplog.text == "", "nothing is kept yet, and that is no news"
+    rig.answer(1)
+    rig.tick()
+    rig.workers.finish("keeping", really=True)
+    (kept,) = Path(rig.directory).iterdir()
+    kept.write_bytes(b"rubbish")
+    rig.start(pid=11)
+    rig.look()
+    assert f"glm: {kept} is damaged" in caplog.text
+    told = len(caplog.records)
+    rig.look()
+    assert len(caplog.records) == told
+
+
+def test_one_that_was_taken_over_and_counts_no_token_is_just_loaded(rig: Rig) -> None:
+    """A daemon that was killed while it warmed leaves the load's tail to the next one."""
+    rig.look()
+    rig.answer(1)
+    rig.tick()
+    rig.workers.finish("keeping", really=True)
+    rig.start(pid=11)
+    rig.watched.seen_loading = False
+    sample = rig.watched.sample
+    assert sample is not None
+    for tokens, just_loaded in ((0.0, True), (1.0, False)):
+        http = BackendHttp(prompt_tokens_total=0.0, tokens_predicted_total=tokens)
+        rig.watched.sample = msgspec.structs.replace(sample, http=http)
+        rig.look()
+        use = rig.keeper.use(rig.watched)
+        assert use is not None
+        assert use.just_loaded is just_loaded

@@ -41,7 +41,7 @@ class FakeHeat:
         self.known: KnownUse | None = None
         self.opening = False
         self.paged_out: list[ByteRange] = []
-        self.then: Callable[[], None] | None = None
+        self.then: Callable[[bool], None] | None = None
         self.may_page_out: list[bool] = []
         self.renewed = self.warmings_noted = self.kept = 0
 
@@ -63,7 +63,7 @@ class FakeHeat:
     def use(self, _watched: Watched) -> KnownUse | None:
         return self.known
 
-    def page_out(self, _watched: Watched, ranges: Sequence[ByteRange], then: Callable[[], None]) -> bool:
+    def page_out(self, _watched: Watched, ranges: Sequence[ByteRange], then: Callable[[bool], None]) -> bool:
         self.paged_out, self.then = list(ranges), then
         return True
 
@@ -262,7 +262,8 @@ def test_it_waits_until_it_is_known_what_was_learned(rig: Rig, small_model: Path
     assert rig.asked[0]["backend"] == rig.watched.process
 
 
-def test_what_loading_left_is_paged_out_before_what_was_used_is_touched(rig: Rig, small_model: Path) -> None:
+def page_out_first(rig: Rig, small_model: Path) -> None:
+    """Up to a plan that pages out what loading left."""
     rig.learn(small_model)
     rig.make_ready()
     model = rig.watched.model
@@ -283,14 +284,103 @@ def test_what_loading_left_is_paged_out_before_what_was_used_is_touched(rig: Rig
     assert rig.asked == []
     assert rig.watched.warm.state == "running"
     assert rig.heat.then is not None
-    rig.heat.then()
-    rig.heat.then()
+
+
+def test_what_loading_left_is_paged_out_before_what_was_used_is_touched(rig: Rig, small_model: Path) -> None:
+    page_out_first(rig, small_model)
+    assert rig.heat.then is not None
+    rig.heat.then(True)
+    rig.heat.then(True)
     assert len(rig.asked) == 1, "never two at once"
+
+
+def test_where_paging_out_does_nothing_it_is_planned_again(rig: Rig, small_model: Path) -> None:
+    """Without it there is no room: what is touched would push out something else."""
+    page_out_first(rig, small_model)
+    assert rig.heat.then is not None
+    rig.heat.then(False)
+    assert rig.asked == []
+    assert rig.watched.warm_wanted == "the backend has loaded"
+    assert rig.heat.renewed == 2, "of a new look"
+    known = rig.heat.known
+    assert known is not None
+    rig.heat.known = msgspec.structs.replace(known, just_loaded=False)
+    rig.heat.paged_out = []
+    rig.see_residency(rig.watched.model.identity.size_bytes * 9 // 10)  # type: ignore[union-attr]
+    rig.tick()
+    assert rig.heat.paged_out == []
+    assert rig.watched.warm_wanted is None
+
+
+@pytest.mark.parametrize("left", [True, False])
+def test_after_the_end_paging_out_starts_nothing(rig: Rig, small_model: Path, left: bool) -> None:
+    page_out_first(rig, small_model)
+    assert rig.heat.then is not None
+    rig.care.end(rig.watched)
+    rig.heat.then(left)
+    assert rig.asked == []
+    assert rig.watched.warm_wanted is None
+
+
+class Owner:
+    """A supervisor that only takes notes."""
+
+    def __init__(self) -> None:
+        self.owed: list[bool] = []
+
+    def note_warm_owed(self, owed: bool) -> None:
+        if self.owed[-1:] != [owed]:
+            self.owed.append(owed)
+
+
+def test_warming_is_owed_until_it_has_ended(rig: Rig, small_model: Path) -> None:
+    owner = Owner()
+    rig.watched.supervisor = owner  # type: ignore[assignment]
+    rig.learn(small_model)
+    rig.tick()
+    assert owner.owed == [], "what the record says counts until it is ready"
+    rig.make_ready()
+    rig.care.want_warm(rig.watched, "the backend has loaded")
+    rig.tick()
+    rig.see_residency()
+    rig.tick()
+    assert rig.warmings
+    assert owner.owed == [True]
+    rig.warmings[0].say(WarmProgress("paused", 40, 100))
+    rig.loop.run_once(0)
+    rig.tick()
+    assert owner.owed == [True]
+    rig.warmings[0].say(WarmProgress("done", 100, 100))
+    rig.loop.run_once(0)
+    assert owner.owed == [True, False], "at once: a daemon that dies now must not be followed by a second warming"
+    rig.tick()
+    assert owner.owed == [True, False]
+
+
+def test_nothing_is_owed_where_nothing_is_to_be_warmed(rig: Rig) -> None:
+    owner = Owner()
+    rig.watched.supervisor = owner  # type: ignore[assignment]
+    rig.make_ready()
+    rig.tick(warm_enabled=False)
+    assert owner.owed == [False]
+
+
+def test_what_came_of_it_has_its_time(rig: Rig, small_model: Path) -> None:
+    """There may be room again since."""
+    rig.learn(small_model)
+    rig.make_ready()
+    rig.watched.memory = MemoryView("cgroup", limit_bytes=GIB, headroom_bytes=0, file_cache_bytes=0)
+    rig.care.want_warm(rig.watched, "the backend has loaded")
+    assert rig.watched.warm.ended_wall_seconds is None
+    rig.see_residency()
+    rig.tick()
+    assert rig.watched.warm.detail == "there is no free memory to warm the model into"
+    assert rig.watched.warm.ended_wall_seconds == rig.clock.wall()
 
 
 def test_only_what_moetuned_supervises_may_be_paged_out(rig: Rig) -> None:
     rig.tick()
-    rig.watched.supervisor = object()  # type: ignore[assignment]
+    rig.watched.supervisor = Owner()  # type: ignore[assignment]
     rig.tick()
     rig.tick(warm_enabled=False)
     assert rig.heat.may_page_out == [False, True, False]

@@ -16,11 +16,12 @@ from moetuned.daemon.protecting import Protecting
 from moetuned.daemon.settings import settings_of
 from moetuned.daemon.watched import Watched
 from moetuned.decide.protection import RETRY_SECONDS
+from moetuned.host.cgroup import MemoryCgroup
 from moetuned.host.memory_lock import LockProgress
 from moetuned.host.model_files import read_model
 from moetuned.host.processes import ProcessIdentity
 from moetuned.host.spawn import StartError
-from moetuned.schema.config import Config, Protect, Warm
+from moetuned.schema.config import Backend, Config, Protect, Warm
 from moetuned.schema.snapshot import MemoryView, WarmView
 from moetuned.schema.verdict import MemoryState, Phase, Verdict
 
@@ -131,6 +132,18 @@ def test_let_go_when_memory_is_short_and_not_tried_again_soon(rig: Rig) -> None:
     assert len(rig.asked) == 1
     rig.tick(RETRY_SECONDS)
     assert len(rig.asked) == 2
+
+
+@pytest.mark.parametrize(("version", "protected", "locks"), [(2, 1 * GIB, 0), (2, 0, 1), (1, 1 * GIB, 1)])
+def test_what_the_kernel_protects_in_fact_is_not_locked(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, version: int, protected: int, locks: int
+) -> None:
+    # Not what the config asks for: profile observe sets nothing, and systemd's MemoryLow= protects as well.
+    rig.watched.config = Backend(name="glm", memory_low="1GiB")
+    rig.watched.cgroup = MemoryCgroup("/sys/fs/cgroup/llama", version)
+    monkeypatch.setattr(module, "protected_bytes", lambda _fs, _directory: protected)
+    rig.tick()
+    assert len(rig.asked) == locks
 
 
 @pytest.mark.parametrize("change", ["process", "headroom", "off"])

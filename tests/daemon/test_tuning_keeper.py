@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
-from fakes.fake_kernel import BOOT_ID, FakeKernel, Text, usual_kernel
+from fakes.fake_kernel import BOOT_ID, FakeKernel, Text, add_cgroups, usual_kernel
 
 from moetuned.daemon.tuning_keeper import RESTING, TuningKeeper
-from moetuned.schema.config import Config, Profile, Tuning
+from moetuned.schema.config import Backend, Config, Profile, Tuning
 from moetuned.schema.snapshot import TunableView
 from moetuned.schema.tunable import Cell, Codec, Place
 from moetuned.state import borrowed_setting
@@ -335,3 +336,21 @@ def test_what_was_yielded_is_said_when_all_is_given_back_by_hand(kernel: FakeKer
     keeper.rest()
     (view,) = [view for view in keeper.views if view.state == "yielded"]
     assert view.detail.startswith("stays at 77, somebody's")
+
+
+def test_settings_of_a_cgroup_follow_it(kernel: FakeKernel, journal: str) -> None:
+    add_cgroups(kernel, "llama", "other")
+    low = "/sys/fs/cgroup/llama/memory.low"
+    config = msgspec.structs.replace(OFFLOAD, backends=[Backend("glm", memory_low="1GiB"), Backend("plain")])
+    keeper = TuningKeeper(kernel, journal)
+    assert not keeper.follow_cgroups(config, {"plain": "/sys/fs/cgroup/other"}), "it asks for nothing"
+    keeper.apply(config)
+    assert kernel.foreign_read(low).strip() == "0"
+    running = {"glm": "/sys/fs/cgroup/llama", "plain": "/sys/fs/cgroup/other", "lost": None}
+    assert keeper.follow_cgroups(config, running)
+    keeper.apply(config)
+    assert kernel.foreign_read(low).strip() == str(1 << 30)
+    assert not keeper.follow_cgroups(config, running)
+    assert keeper.follow_cgroups(config, {"glm": None})
+    keeper.rest()
+    assert not keeper.follow_cgroups(config, running), "a person has given all back"

@@ -158,6 +158,30 @@ def test_what_a_page_out_could_not_take_is_no_use() -> None:
     assert used(step(out, look(0, 0, 10, 0))) == (0, 0, 0, 0)
 
 
+def test_where_paging_out_did_nothing_what_stays_is_no_use_even_when_the_cache_has_turned_over() -> None:
+    """Locked, or mapped by another process too: no reading drives it out."""
+    full = {"memory_full": True, "page_bytes": 1}
+    out = after(TAIL, look(0, 0, 10, 10, paged_out=True, stayed=True, read_bytes=0, **full))
+    assert out.heat.stayed
+    turned = step(out, look(10, 0, 10, 10, read_bytes=10_000, **full))
+    assert turned.turned_over
+    assert used(turned) == (1, 0, 0, 0)
+    left = step(turned, look(10, 0, 0, 10, read_bytes=10_001, **full))
+    back = step(left, look(10, 0, 10, 10, read_bytes=10_020, **full))
+    assert used(back) == (3, 0, 3, 0), "what has left and come back is used"
+
+
+def test_until_paging_out_works_what_a_load_leaves_is_not_taken_for_used() -> None:
+    known = resume(Heat(STAMP, 1, 4, (0, 0, 0, 0), 5, 0.0, stayed=True))
+    full = {"memory_full": True, "page_bytes": 1}
+    state = step(known, look(0, 0, 10, 10, read_bytes=0, **full))
+    assert used(step(state, look(0, 0, 10, 10, read_bytes=10_000, **full))) == (0, 0, 0, 0)
+    went = step(state, look(0, 0, 0, 0, paged_out=True, stayed=False, read_bytes=0, **full))
+    assert not went.heat.stayed
+    came = step(went, look(0, 0, 10, 0, read_bytes=10, **full))
+    assert used(came) == (0, 0, 6, 0)
+
+
 def test_only_what_nobody_is_known_to_use_is_a_candidate() -> None:
     state = after(TAIL, look(10, 3, 10, 0))
     assert unverified(state, pages(10, 3, 10, 0)) == ((0, 1), (0, 2))
@@ -165,10 +189,10 @@ def test_only_what_nobody_is_known_to_use_is_a_candidate() -> None:
     assert unverified(known, pages(0, 0, 10, 10)) == ((0, 3),)
 
 
-def test_there_are_no_candidates_before_a_healthy_look_after_warming_or_of_another_model() -> None:
+def test_there_are_no_candidates_before_a_healthy_look_or_of_another_model() -> None:
     assert unverified(fresh(STAMP, pages(0, 0, 0, 0)), pages(0, 0, 10, 10)) == ()
     assert unverified(after(look(0, 0, 10, 10, healthy=False)), pages(0, 0, 10, 10)) == ()
-    assert unverified(after(look(0, 0, 10, 10, warmed=True)), pages(0, 0, 10, 10)) == ()
+    assert unverified(after(TAIL, look(0, 0, 10, 10, warmed=True)), pages(0, 0, 10, 10)) == ((0, 2), (0, 3))
     assert unverified(after(TAIL), ExpertPages(1, 2, (10, 10), (10, 10))) == ()
     full = look(0, 3, 10, 10, read_bytes=0, memory_full=True, page_bytes=1)
     turned = after(full, msgspec.structs.replace(full, read_bytes=100))
@@ -199,6 +223,7 @@ LOOKS = st.builds(
     answered=st.booleans(),
     warmed=st.booleans(),
     paged_out=st.booleans(),
+    stayed=st.none() | st.booleans(),
     read_bytes=st.none() | st.integers(0, 300),
     memory_full=st.none() | st.booleans(),
     page_bytes=st.just(1),
@@ -221,7 +246,8 @@ def test_last_used_never_decreases_and_only_healthy_looks_count(looks: list[Look
             or not one.answered
             or before.load != one.load
         ):
-            assert state.heat == before.heat
+            assert used(state) == used(before)
+            assert state.heat.look == before.heat.look
         if one.pages is not None:
             for cell, (was, now) in enumerate(zip(used(before), used(state), strict=True)):
                 assert now == was or (now == state.heat.look and one.pages.cached[cell] * 2 >= WHOLE)

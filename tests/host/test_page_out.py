@@ -33,6 +33,7 @@ from moetuned.host.page_out import (
     Mapping,
     PageOut,
     file_mappings,
+    pages_in_memory,
     process_madvise,
     spans_of,
 )
@@ -488,3 +489,28 @@ def test_a_real_llama_cpp_answers_the_same_afterwards(tmp_path: Path) -> None:
         assert server.status("RssFile") < mapped_before - whole * 0.8
         assert json.loads(http(url + "/completion", ask)[1])["content"] == before
         assert server.process.poll() is None
+
+
+def test_pages_of_ranges_are_counted_whole_and_once(path: str) -> None:
+    with open(path, "rb", buffering=0) as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
+        os.pread(file.fileno(), 3 * P, 4 * P)
+    assert pages_in_memory([path], [ByteRange(0, 0, SIZE)]) == 3
+    assert pages_in_memory([path], [ByteRange(0, 4 * P + 1, 2 * P), ByteRange(0, 4 * P, P)]) == 2
+    assert pages_in_memory([path], [ByteRange(0, 4 * P + 1, P)]) == 0
+    assert pages_in_memory([path], []) == 0
+    assert pages_in_memory([path + ".gone"], [ByteRange(0, 0, P)]) is None
+
+
+@pytest.mark.kernel
+@needs_root
+def test_a_page_out_that_did_nothing_is_seen_by_what_is_in_memory(path: str) -> None:
+    ranges = [ByteRange(0, 0, SIZE)]
+    with reader(path) as other:
+        other.read()
+        with reader(path) as third:
+            third.read()
+            done(PageOut(other.identity(), [path], ranges))
+            assert pages_in_memory([path], ranges) == SIZE // P
+        done(PageOut(other.identity(), [path], ranges))
+        assert (pages_in_memory([path], ranges) or 0) <= JUST_READ

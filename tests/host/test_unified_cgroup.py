@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from fakes.fake_kernel import FakeKernel, Text, add_cgroups, usual_kernel
 
-from moetuned.host.unified_cgroup import unified_cgroup, unit_of
+from moetuned.host.unified_cgroup import protected_bytes, unified_cgroup, unit_of
 
 ROOT = "/sys/fs/cgroup"
 
@@ -78,3 +78,27 @@ def test_a_delegated_cgroup_that_is_called_like_a_unit(kernel: FakeKernel) -> No
     add_cgroups(kernel, "system.slice/docker.service/inner.scope")
     found = unified_cgroup(kernel, f"{ROOT}/system.slice/docker.service/inner.scope")
     assert unit_of(kernel, found) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("own", "above", "counts"),
+    [("300", "500", 300), ("500", "300", 300), ("max", "300", 300), ("300", "0", 0), ("0", "300", 0), ("300", None, 0)],
+)
+def test_what_is_protected_is_what_all_above_it_allow(
+    kernel: FakeKernel, own: str, above: str | None, counts: int
+) -> None:
+    for name, text in (
+        ("system.slice", "max"),
+        ("system.slice/llama.service", above),
+        ("system.slice/llama.service/own", own),
+    ):
+        if text is None:
+            del kernel.files[f"{ROOT}/{name}/memory.low"]
+        else:
+            kernel.files[f"{ROOT}/{name}/memory.low"] = Text(f"{text}\n")
+    assert protected_bytes(kernel, f"{ROOT}/system.slice/llama.service/own") == counts
+
+
+@pytest.mark.parametrize("path", [ROOT, f"{ROOT}/gone", "/etc"])
+def test_what_is_no_cgroup_protects_nothing(kernel: FakeKernel, path: str) -> None:
+    assert protected_bytes(kernel, path) == 0

@@ -162,6 +162,28 @@ def test_it_watches_the_pressure_of_the_cgroup(backend: ProcessIdentity, tmp_pat
     assert not watch.look(1.0, True)
     pressure(tmp_path, 1_100_000)
     assert watch.look(1.1, True)
+    for now in range(20):
+        pressure(tmp_path, 1_200_000 + 50_000 * now)
+        watch.look(1.2 + 0.1 * now, True)
+    assert watch.backoff.reason == "the cgroup's memory is under pressure"
+
+
+@pytest.mark.parametrize("cgroup", [None, "/no/such/cgroup"])
+def test_without_pressure_of_its_own_it_is_the_machines(
+    backend: ProcessIdentity, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cgroup: str | None
+) -> None:
+    """A cgroup of version 1 has none."""
+    real = os.open
+    machine = tmp_path / "memory.pressure"
+    pressure(tmp_path, 0)
+    monkeypatch.setattr(
+        os, "open", lambda path, flags: real(machine if path == "/proc/pressure/memory" else path, flags)
+    )
+    watch = Watch(backend.pid, backend.start_ticks, cgroup)
+    for now in range(20):
+        pressure(tmp_path, 50_000 * now)
+        watch.look(1.0 + 0.1 * now, True)
+    assert watch.backoff.reason == "the machine's memory is under pressure"
 
 
 def test_a_process_that_is_another_is_not_watched(backend: ProcessIdentity) -> None:

@@ -50,7 +50,44 @@ def test_a_large_model_takes_little_room(directory: str) -> None:
 
 
 def test_nothing_kept_yet(directory: str) -> None:
-    assert load(PATHS, STAMP, SHAPE, directory) == (None, "nothing was learned of its experts yet")
+    assert load(PATHS, STAMP, SHAPE, directory) == (None, None)
+
+
+def test_what_cannot_be_read_says_why_and_names_its_path_once(directory: str) -> None:
+    path = keep(directory)
+    os.unlink(path)
+    os.symlink("/etc/hostname", path)
+    path_is_link = load(PATHS, STAMP, SHAPE, directory)[1] or ""
+    os.unlink(path)
+    os.mkfifo(path)
+    no_file = load(PATHS, STAMP, SHAPE, directory)[1] or ""
+    for why in (path_is_link, no_file):
+        assert "cannot be read" in why
+        assert why.count(str(path)) == 1
+
+
+def test_that_paging_out_does_nothing_is_kept_without_any_use_and_taken_back(directory: str) -> None:
+    nothing = msgspec.structs.replace(HEAT, last_used=(0,) * 6, stayed=True)
+    keep(directory, nothing)
+    kept, _ = load(PATHS, STAMP, SHAPE, directory)
+    assert kept is not None
+    assert kept.stayed
+    keep(directory, msgspec.structs.replace(nothing, stayed=False))
+    kept, _ = load(PATHS, STAMP, SHAPE, directory)
+    assert kept is not None
+    assert not kept.stayed
+
+
+def test_what_an_earlier_version_kept_is_read(directory: str) -> None:
+    path = keep(directory)
+    body = msgspec.msgpack.decode(path.read_bytes()[len(heat_store._MAGIC) + 4 :])
+    del body["heat"]["stayed"]
+    raw = msgspec.msgpack.encode(body)
+    path.write_bytes(heat_store._MAGIC + zlib.crc32(raw).to_bytes(4, "big") + raw)
+    kept, why = load(PATHS, STAMP, SHAPE, directory)
+    assert why is None
+    assert kept is not None
+    assert (kept.last_used, kept.stayed) == (HEAT.last_used, False)
 
 
 @pytest.mark.parametrize(
