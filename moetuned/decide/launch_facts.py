@@ -1,0 +1,33 @@
+"""What of a backend's facts follows from how it was started: batches, KV cache, prompt cache. For who is not the daemon."""
+
+from __future__ import annotations
+
+import msgspec
+
+from moetuned.decide.facts import BackendFacts
+from moetuned.schema.backend_description import BackendDescription
+
+DEFAULT_BATCH_TOKENS, DEFAULT_MICRO_BATCH_TOKENS = 2048, 512
+"""-b and -ub of llama-server where nothing is said (tools/server/README.md)."""
+DEFAULT_PROMPT_CACHE_MIB = 8192
+"""--cache-ram of llama-server where nothing is said."""
+_LLAMA_CPP = ("llama-server", "xllamacpp")
+
+
+def with_launch(
+    facts: BackendFacts, kind: str, said: BackendDescription | None, kv_bytes_per_token: int | None
+) -> BackendFacts:
+    """`facts` and what the command line says; unchanged when that is unknown. `kv_bytes_per_token`: with its cache types."""
+    if said is None:
+        return facts
+    cache_mib = said.prompt_cache_mib
+    if cache_mib is None and kind in _LLAMA_CPP:
+        cache_mib = DEFAULT_PROMPT_CACHE_MIB
+    context = said.context_length
+    return msgspec.structs.replace(
+        facts,
+        batch_tokens=said.batch_tokens or DEFAULT_BATCH_TOKENS,
+        micro_batch_tokens=said.micro_batch_tokens or DEFAULT_MICRO_BATCH_TOKENS,
+        kv_cache_bytes=None if kv_bytes_per_token is None or context is None else kv_bytes_per_token * context,
+        prompt_cache_bytes=None if cache_mib is None or cache_mib < 0 else cache_mib << 20,
+    )

@@ -1,0 +1,142 @@
+"""Finds running backends and says to which configured backend each belongs. Finding blocks a little.
+
+What a backend is, the caller says (`KindOf`, most often `backends.find`): the plug-ins lie above this layer.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+from moetuned.host import processes
+from moetuned.host.process_place import path_here, url_here
+from moetuned.parse.config_values import url_port
+from moetuned.schema.backend_description import BackendDescription
+from moetuned.schema.config import Backend
+
+FULL_SEARCH_EVERY = 6
+"""Of so many searches one looks at every process, also at those that were something else before."""
+LOOKS = 2
+
+
+class Kind(Protocol):
+    """A kind of backend, as far as finding one needs it."""
+
+    @property
+    def NAME(self) -> str:  # noqa: N802
+        """Its name."""
+        ...
+
+    def describe(self, argv: Sequence[str], environ: Mapping[str, str]) -> BackendDescription:
+        """What its command line and LLAMA_ARG_* environment say."""
+        ...
+
+
+KindOf = Callable[[Sequence[str]], Kind | None]
+"""The kind that a command line is of; None: it is no backend."""
+
+
+class FoundBackend(msgspec.Struct, frozen=True):
+    """A running process that is a backend. `session`: its session's leader, which for a supervised backend is its child."""
+
+    identity: processes.ProcessIdentity
+    kind: str
+    description: BackendDescription
+    argv: tuple[str, ...]
+    session: int
+    model_path: str | None
+    said_url: str | None = None
+    """Its address as its command line says it, which is another network's in a container."""
+
+
+class Finder:
+    """Finds all running backends of a known kind, again and again. Used by one thread at a time.
+
+    Most processes are none and never will be: what was looked at twice is left out until the next full search, so that a machine
+    with many processes costs little.
+    """
+
+    def __init__(self, kind_of: KindOf) -> None:
+        self._kind_of = kind_of
+        self._looks: dict[int, int] = {}
+        self._searches = 0
+        self._known: dict[processes.ProcessIdentity, FoundBackend] = {}
+
+    def find(self) -> tuple[FoundBackend, ...]:
+        """Those that run now, by pid."""
+        if self._searches % FULL_SEARCH_EVERY == 0:
+            self._looks.clear()
+        self._searches += 1
+        found = []
+        for process in processes.find(lambda argv: self._kind_of(argv) is not None, self._is_none):
+            self._looks.pop(process.identity.pid, None)
+            known = self._known.get(process.identity)
+            if known is None or known.argv != process.argv or known.model_path is None:
+                known = describe(process.identity, process.argv, self._kind_of)
+            if known is not None:
+                found.append(known)
+        self._known = {each.identity: each for each in found}
+        return tuple(found)
+
+    def _is_none(self, pid: int) -> bool:
+        """Whether `pid` was looked at often enough: a process that was just forked still has to become what it will be."""
+        looks = self._looks[pid] = self._looks.get(pid, 0) + 1
+        return looks > LOOKS
+
+
+def describe(identity: processes.ProcessIdentity, argv: tuple[str, ...], kind_of: KindOf) -> FoundBackend | None:
+    """What a process is, from its command line and environment; None when it is no known backend or has ended."""
+    kind = kind_of(argv)
+    if kind is None:
+        return None
+    description = kind.describe(argv, processes.environment(identity.pid, "LLAMA_ARG_"))
+    try:
+        session = os.getsid(identity.pid)
+    except OSError:
+        return None
+    return FoundBackend(
+        identity=identity,
+        kind=kind.NAME,
+        description=_reached(identity.pid, description),
+        argv=argv,
+        session=session,
+        said_url=description.url,
+        model_path=model_path(identity.pid, description.model_path),
+    )
+
+
+def _reached(pid: int, description: BackendDescription) -> BackendDescription:
+    """With its address as it is reached from here: a container's loopback is not this machine's."""
+    port = None if description.url is None else url_port(description.url)
+    if description.url is None or port is None:
+        return description
+    url, unknown = url_here(pid, description.url, port)
+    return description if url == description.url else msgspec.structs.replace(description, url=url, url_unknown=unknown)
+
+
+def model_path(pid: int, said: str | None) -> str | None:
+    """Where this program can open the process's model: as it said it, in its directory, in its container, or as it is mapped."""
+    names = (*(() if said is None else (said,)), *processes.mapped_models(pid))
+    return next((path for name in names if (path := path_here(pid, name)) is not None), None)
+
+
+def belongs_to(config: Backend, found: FoundBackend) -> bool:
+    """Whether a found process is the backend that the config names: by port, else by model, else by kind."""
+    if config.kind is not None and config.kind != found.kind:
+        return False
+    if config.url is not None:
+        known = found.description.url or found.said_url
+        return known is not None and url_port(config.url) == url_port(known)
+    if config.model is not None:
+        return found.model_path is not None and os.path.realpath(config.model) == os.path.realpath(found.model_path)
+    return config.kind is not None
+
+
+def name_for(found: FoundBackend, taken: Sequence[str]) -> str:
+    """A name for a backend nobody named: its kind and port, or its pid where that is taken or unknown."""
+    url = found.description.url
+    name = f"{found.kind}-{url_port(url)}" if url is not None else f"{found.kind}-pid{found.identity.pid}"
+    return f"{found.kind}-pid{found.identity.pid}" if name in taken else name
