@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from moetuned.schema.snapshot import MemoryView
+from moetuned.decide.prefill import eta_text
+from moetuned.schema.snapshot import MemoryView, PrefillView
 from moetuned.schema.units import format_bytes, format_duration, format_rate, format_ratio
 from moetuned.schema.verdict import MemoryState, Paging, Phase, Verdict
 
@@ -24,14 +25,18 @@ def sentence(
     memory: MemoryView,
     now: float,
     absence: str | None = None,
+    prefill: PrefillView | None = None,
 ) -> str:
     """One sentence, without the backend's name and without a full stop; `now` is monotonic seconds.
 
-    `absence`: what is known of why it does not run or does not answer any more, a sentence of the same kind.
+    `absence`: what is known of why it does not run or does not answer any more, a sentence of the same kind. `prefill`: how far
+    the prompt that it reads is.
     """
-    if verdict.phase == Phase.ABSENT or (verdict.phase == Phase.UNKNOWN and absence is not None):
+    still = _still(verdict)
+    if verdict.phase == Phase.ABSENT or (verdict.phase == Phase.UNKNOWN and absence is not None and still is None):
         return absence or "is not running"
-    parts = [_paging(verdict, signals, now)]
+    progress = "" if prefill is None or verdict.phase != Phase.PREFILL else prefill_progress(prefill)
+    parts = [still or _paging(verdict, signals, now, progress)]
     if (text := _memory(verdict, memory, now)) is not None:
         parts.insert(0, text)
     return "; ".join(parts)
@@ -51,13 +56,41 @@ def _speed(signals: Mapping[str, float | None]) -> str:
     return "" if not speed else f", {speed:.1f} tokens/s"
 
 
-def _paging(verdict: Verdict, signals: Mapping[str, float | None], now: float) -> str:
+def _still(verdict: Verdict) -> str | None:
+    """That it hangs or is paused; nothing else counts then."""
+    for reason in verdict.reasons:
+        if reason.axis == "phase" and reason.signal == "hung":
+            return f"hangs: for {format_duration(reason.value)} it has neither read nor computed nor given a token"
+        if reason.axis == "phase" and reason.signal == "paused":
+            return "is paused: its process is stopped (SIGSTOP or a debugger)"
+    return None
+
+
+def prefill_progress(view: PrefillView) -> str:
+    """How far a prompt is read, e.g. "34 GiB of about 50 GiB read, 40 s left; not hung"; "" when there is nothing to say yet."""
+    parts = []
+    if view.tokens_done is not None and view.tokens_total:
+        parts.append(f"{view.tokens_done} of {view.tokens_total} tokens")
+    elif view.tokens_done:
+        parts.append(f"{view.tokens_done} tokens so far")
+    if view.read_bytes and view.total_bytes is not None and view.tokens_total is not None:
+        parts.append(f"{format_bytes(view.read_bytes)} of about {format_bytes(view.total_bytes)} read")
+    elif view.read_bytes:
+        parts.append(f"{format_bytes(view.read_bytes)} read")
+    if left := eta_text(view):
+        parts.append(left)
+    return f"{', '.join(parts)}; not hung" if parts else ""
+
+
+def _paging(verdict: Verdict, signals: Mapping[str, float | None], now: float, progress: str) -> str:
     doing = _PHASES[verdict.phase]
+    if progress and verdict.paging != Paging.THRASHING:
+        return f"is reading the prompt: {progress}"
     if verdict.phase == Phase.LOADING:
         return f"{doing}{_reads(signals)}"
     match verdict.paging:
         case Paging.THRASHING:
-            return f"is thrashing{_since(verdict.paging_since, now)}: it reads the same bytes again and again{_reads(signals)}{_speed(signals)}"
+            return f"is thrashing{_since(verdict.paging_since, now)}: it reads the same bytes again and again{_reads(signals)}{_speed(signals)}{f'; the prompt: {progress}' if progress else ''}"
         case Paging.STREAMING:
             return f"{doing} and streams experts from disk at the expected cost{_reads(signals)}{_speed(signals)}"
         case Paging.COLD | Paging.WARMING:

@@ -6,9 +6,9 @@ import itertools
 
 import pytest
 
-from moetuned.decide.sentence import sentence
-from moetuned.schema.snapshot import MemoryView
-from moetuned.schema.verdict import MemoryState, Paging, Phase, Verdict
+from moetuned.decide.sentence import prefill_progress, sentence
+from moetuned.schema.snapshot import MemoryView, PrefillView
+from moetuned.schema.verdict import MemoryState, Paging, Phase, Reason, Verdict
 
 GIB = 1 << 30
 NOW = 1000.0
@@ -78,3 +78,53 @@ def test_nothing_known_is_still_a_sentence(phase: Phase, paging: Paging, memory:
     assert not text.endswith(".")
     assert text == text.strip()
     assert "\n" not in text
+
+
+PROMPT = PrefillView(
+    tokens_done=1024,
+    tokens_total=3000,
+    read_bytes=34 * GIB,
+    total_bytes=50 * GIB,
+    eta_seconds=40.0,
+    eta_least_seconds=38.0,
+    eta_most_seconds=42.0,
+)
+
+
+def say_prompt(prompt: PrefillView, paging: Paging = Paging.STREAMING) -> str:
+    return sentence(Verdict("glm", NOW, phase=Phase.PREFILL, paging=paging), SIGNALS, TIGHT, NOW, prefill=prompt)
+
+
+def test_a_long_prompt_says_how_far_it_is_and_that_it_is_not_hung() -> None:
+    assert (
+        say_prompt(PROMPT)
+        == "is reading the prompt: 1024 of 3000 tokens, 34.0 GiB of about 50.0 GiB read, 40 s left; not hung"
+    )
+    assert say_prompt(PROMPT, Paging.THRASHING).startswith("is thrashing")
+    assert say_prompt(PROMPT, Paging.THRASHING).endswith("; the prompt: " + prefill_progress(PROMPT))
+
+
+def test_a_prompt_of_unknown_length_says_at_least() -> None:
+    prompt = PrefillView(tokens_done=512, tokens_at_least=1024, read_bytes=8 * GIB, eta_least_seconds=70.0)
+    assert (
+        say_prompt(prompt)
+        == "is reading the prompt: 512 tokens so far, 8.0 GiB read, at least 1 min 10 s left; not hung"
+    )
+
+
+def test_a_prompt_of_which_nothing_is_known_is_told_as_before() -> None:
+    assert say_prompt(PrefillView(unknown="no tokens")) == say(Phase.PREFILL, Paging.STREAMING)
+
+
+@pytest.mark.parametrize(
+    ("signal", "text"),
+    [
+        ("hung", "hangs: for 1 min 5 s it has neither read nor computed nor given a token"),
+        ("paused", "is paused: its process is stopped (SIGSTOP or a debugger)"),
+    ],
+)
+@pytest.mark.parametrize("phase", [Phase.PREFILL, Phase.UNKNOWN])
+def test_hung_and_paused_go_before_the_rest(signal: str, text: str, phase: Phase) -> None:
+    reason = Reason("phase", signal, 65.0, 60.0, 65.0, "text")
+    verdict = Verdict("glm", NOW, phase=phase, reasons=(reason,))
+    assert sentence(verdict, SIGNALS, TIGHT, NOW, "is starting", PROMPT) == text
