@@ -7,6 +7,7 @@ of the file system, which is the topmost whole device's or, on btrfs, one of its
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable
 
 import msgspec
@@ -24,6 +25,10 @@ _NO_DISK = {
 }
 _VIRTUAL_VENDORS = ("QEMU", "VMware", "VMware,", "Msft", "VBOX", "Google", "Amazon")
 _NETWORK = ("nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "virtiofs")
+_OVER_A_NETWORK = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "ceph", "lustre", "afs", "fuse.sshfs", "fuse.glusterfs", "fuse.rclone", "fuse.s3fs"}
+)
+_OTHER_ROOT = re.compile(r"/proc/(?P<pid>\d+)/root/")
 
 
 class FileDevices(msgspec.Struct, frozen=True):
@@ -31,7 +36,8 @@ class FileDevices(msgspec.Struct, frozen=True):
 
     `read_ahead_kb` is the number in `read_ahead_path`; both None when it is not known which one counts. They can be known
     where the disks are not (btrfs on several devices). `virtual`: a hypervisor or a network made all of the disks; one that says
-    it turns is not believed, and `rotational` is None.
+    it turns is not believed, and `rotational` is None. `spread`: the file system does not say which of `names` hold the file, in one
+    sentence; they are all counted then, and none is tuned for it.
     """
 
     names: tuple[str, ...] = ()
@@ -41,11 +47,17 @@ class FileDevices(msgspec.Struct, frozen=True):
     read_ahead_path: str | None = None
     filesystem: str | None = None
     unknown: str | None = None
+    spread: str | None = None
 
     @property
     def nvme(self) -> bool:
         """Whether all disks are NVMe ones."""
         return bool(self.names) and all(name.startswith("nvme") for name in self.names)
+
+    @property
+    def over_network(self) -> bool:
+        """Whether its file system is one that reads over a network; False is also what is not known."""
+        return self.filesystem in _OVER_A_NETWORK
 
     @property
     def read_ahead_device(self) -> str | None:
@@ -69,9 +81,10 @@ def disks_under(
     unknown: dict[str, str] = {}
     for path in paths:
         devices = under_file(path, fs, device_of)
-        disks |= dict.fromkeys(devices.names)
-        if not devices.names:
-            unknown[path] = devices.unknown or "the disk under it is not known"
+        if devices.names and devices.spread is None:
+            disks |= dict.fromkeys(devices.names)
+        else:
+            unknown[path] = devices.spread or devices.unknown or "the disk under it is not known"
     return tuple(disks), unknown
 
 
@@ -80,16 +93,21 @@ def under_file(
 ) -> FileDevices:
     """The devices under the file or directory `path`. Never raises; what cannot be found out is unknown with a reason."""
     try:
-        real = os.path.realpath(path, strict=True) if device_of is device_number else path
-        number = device_of(real)
-        mount = mount_of(parse_mountinfo(fs.read_text("/proc/self/mountinfo")), real)
+        other = _OTHER_ROOT.match(path)
+        owner = "self" if other is None else other["pid"]
+        real = _real_path(path) if device_of is device_number else path
+        number = device_of(path if other is not None else real)
+        mount = mount_of(parse_mountinfo(fs.read_text(f"/proc/{owner}/mountinfo")), real)
         kind = None if mount is None else mount.kind
         names: tuple[str, ...] = ()
-        unknown = None
+        unknown = spread = None
         try:
-            top = _top(fs, number, mount)
-            names = tuple(dict.fromkeys(_leaves(fs, top, device_of, _DEEPEST)))
-            read_ahead = _read_ahead_path(fs, top)
+            tops = _tops(fs, number, mount)
+            names = tuple(dict.fromkeys(name for top in tops for name in _leaves(fs, top, device_of, _DEEPEST)))
+            read_ahead = _read_ahead_path(fs, tops[0])
+            if len(tops) > 1:
+                there = ", ".join(top.rpartition("/")[2] for top in tops)
+                spread = f"it is on a {kind} of {len(tops)} devices ({there}), which does not say which holds a file"
         except _NoDiskError as error:
             read_ahead, unknown = None, str(error)
         if kind == "btrfs" and mount is not None:
@@ -97,25 +115,38 @@ def under_file(
         return FileDevices(
             names=names,
             rotational=_rotational(fs, names),
-            virtual=bool(names) and all(_is_virtual(fs, name) for name in names),
+            virtual=bool(names) and all(is_virtual(fs, name) for name in names),
             read_ahead_kb=None if read_ahead is None else _number(fs, read_ahead),
             read_ahead_path=read_ahead,
             filesystem=kind,
             unknown=unknown,
+            spread=spread,
         )
     except OSError as error:
         return FileDevices(unknown=f"cannot find the disk under {path}: {error.strerror or error}")
+
+
+def _real_path(path: str) -> str:
+    """With links resolved; of one below /proc/<pid>/root as it is in that process's own mounts. Raises OSError."""
+    if _OTHER_ROOT.match(path) is None:
+        return os.path.realpath(path, strict=True)
+    # Only the kernel can follow that link: it reads as "/".
+    descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        return os.readlink(f"/proc/self/fd/{descriptor}")
+    finally:
+        os.close(descriptor)
 
 
 class _NoDiskError(Exception):
     """No disk can be named; the text says why."""
 
 
-def _top(fs: HostFS, number: tuple[int, int], mount: Mount | None) -> str:
-    """Directory (under /sys/devices) of the whole device a file system lies on. Raises _NoDiskError, OSError."""
+def _tops(fs: HostFS, number: tuple[int, int], mount: Mount | None) -> list[str]:
+    """Directories (under /sys/devices) of the whole devices a file system lies on, at least one. Raises _NoDiskError, OSError."""
     link = f"/sys/dev/block/{number[0]}:{number[1]}"
     if number[0] != 0 and fs.exists(link):
-        return _whole(fs, fs.resolve_link(link))
+        return [_whole(fs, fs.resolve_link(link))]
     if mount is None:
         raise _NoDiskError("its file system is not in the list of mounts")
     if mount.kind in _NO_DISK:
@@ -127,17 +158,12 @@ def _top(fs: HostFS, number: tuple[int, int], mount: Mount | None) -> str:
     raise _NoDiskError(f"its file system ({mount.kind}) names no block device")
 
 
-def _btrfs(fs: HostFS, source: str) -> str:
-    """Btrfs hides its device behind a number of its own, but lists its devices in /sys/fs/btrfs."""
+def _btrfs(fs: HostFS, source: str) -> list[str]:
+    """Btrfs hides its devices behind a number of its own, but lists them in /sys/fs/btrfs. A file may lie on any of them."""
     found = _btrfs_directory(fs, source)
     if found is None:
         raise _NoDiskError(f"no btrfs in /sys/fs/btrfs has the device {source}")
-    devices = found[1]
-    if len(devices) > 1:
-        raise _NoDiskError(
-            f"it is on a btrfs of {len(devices)} devices ({', '.join(devices)}), which does not say which holds a file"
-        )
-    return _whole(fs, fs.resolve_link(f"/sys/class/block/{devices[0]}"))
+    return [_whole(fs, fs.resolve_link(f"/sys/class/block/{device}")) for device in found[1]]
 
 
 def _btrfs_directory(fs: HostFS, source: str) -> tuple[str, list[str]] | None:
@@ -210,13 +236,13 @@ def _read_ahead_path(fs: HostFS, top: str) -> str | None:
 
 def _rotational(fs: HostFS, names: tuple[str, ...]) -> bool | None:
     """True when one of the disks says so; None where one does not say, or is virtual and says so: most do, whatever is below."""
-    values = [(_number(fs, f"/sys/block/{name}/queue/rotational"), _is_virtual(fs, name)) for name in names]
+    values = [(_number(fs, f"/sys/block/{name}/queue/rotational"), is_virtual(fs, name)) for name in names]
     if any(value == 1 and not virtual for value, virtual in values):
         return True
     return False if values and all(value == 0 for value, _ in values) else None
 
 
-def _is_virtual(fs: HostFS, name: str) -> bool:
+def is_virtual(fs: HostFS, name: str) -> bool:
     """Whether a hypervisor or a network made the disk."""
     if name.startswith(("vd", "xvd", "nbd", "rbd")):
         return True

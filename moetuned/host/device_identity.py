@@ -22,6 +22,22 @@ _MOST_DISKS = 1000
 _LIMIT_BYTES = 512
 
 
+def device_identity(fs: HostFS, name: str) -> str | None:
+    """Text by which the disk `name` of /sys/block is known again wherever it is plugged in; None when it says nothing of its own.
+
+    A slot is no identity: another disk may sit in it the next time. Never raises; printable.
+    """
+    try:
+        others = [other for other in fs.list_directory("/sys/block")[:_MOST_DISKS] if other != name]
+    except OSError:
+        return None
+    for attribute, _ in _IDENTITIES:
+        value = _attribute(fs, name, attribute)
+        if value and all(_attribute(fs, other, attribute) != value for other in others):
+            return "".join(letter if letter.isprintable() else "?" for letter in f"{attribute}={value}")
+    return None
+
+
 def device_match(fs: HostFS, name: str) -> DeviceMatch | str:
     """The matches of a rule that fit the disk `name` of /sys/block and no other here; a sentence on why there are none.
 

@@ -132,17 +132,33 @@ def test_btrfs_on_one_device_has_a_bdi_of_its_own(tree: Tree) -> None:
     assert tree.under("/models/a.gguf", (0, 41)).read_ahead_path == "/sys/class/bdi/btrfs-2/read_ahead_kb"
 
 
-def test_btrfs_on_several_devices_is_unknown_and_names_them(tree: Tree) -> None:
+def test_btrfs_on_several_devices_is_on_all_of_them(tree: Tree) -> None:
     tree.mount("0:30", "/models", "btrfs", "/dev/sda1")
     tree.link("sys/fs/btrfs/1234-uuid/devices/sda1", f"{SDA}/sda1")
     tree.link("sys/fs/btrfs/1234-uuid/devices/nvme0n1p2", f"{NVME}/nvme0n1p2")
     found = tree.under("/models/a.gguf", (0, 41))
-    assert found.names == ()
-    assert "nvme0n1p2, sda1" in (found.unknown or "")
-    assert found.read_ahead_path is None
+    assert (found.names, found.rotational, found.unknown) == (("nvme0n1", "sda"), True, None)
+    assert "nvme0n1, sda" in (found.spread or "")
+    assert found.read_ahead_path is None, "neither disk's own counts"
     tree.write("sys/class/bdi/btrfs-1/read_ahead_kb", "4096\n")
-    found = tree.under("/models/a.gguf", (0, 41))
-    assert (found.names, found.read_ahead_kb) == ((), 4096), "one bdi for all its devices"
+    assert tree.under("/models/a.gguf", (0, 41)).read_ahead_kb == 4096, "one bdi for all its devices"
+
+
+def test_a_file_of_a_container_is_looked_for_in_its_own_mounts(tree: Tree) -> None:
+    tree.write("proc/77/mountinfo", "1 1 8:1 /data /models rw - xfs /dev/sda1 rw\n")
+    found = tree.under("/proc/77/root/models/a.gguf", (8, 1))
+    assert (found.names, found.filesystem) == (("sda",), None), "the fake has no kernel that resolves the path"
+
+
+def test_a_file_below_another_process_s_root_is_found() -> None:
+    here = os.path.abspath(__file__)
+    through = under_file(f"/proc/{os.getpid()}/root{here}")
+    assert through == under_file(here)
+
+
+@pytest.mark.parametrize(("kind", "expected"), [("nfs4", True), ("fuse.sshfs", True), ("9p", False), ("ext4", False)])
+def test_what_reads_over_a_network(kind: str, expected: bool) -> None:
+    assert FileDevices(filesystem=kind).over_network is expected
 
 
 @pytest.mark.parametrize("kind", ["overlay", "zfs", "nfs4", "fuse.sshfs", "tmpfs", "9p", "strangefs", "btrfs"])

@@ -5,7 +5,7 @@ import fnmatch
 import pytest
 from fakes.fake_kernel import FakeKernel, Text
 
-from moetuned.host.device_identity import device_match
+from moetuned.host.device_identity import device_identity, device_match
 from moetuned.host.fs import RealFS
 from moetuned.schema.persisted import DeviceMatch
 
@@ -36,6 +36,19 @@ def test_a_disk_is_found_by_what_is_surest(values: dict[str, str], rule: str) ->
     match = device_match(disks(vda=values), "vda")
     assert isinstance(match, DeviceMatch)
     assert match.rule == rule
+
+
+@pytest.mark.parametrize(
+    ("values", "identity"),
+    [
+        ({"wwid": "eui.1\n", "device/serial": "S4\n"}, "wwid=eui.1"),
+        ({"serial": "a\x1b[2J\n"}, "serial=a?[2J"),
+        ({"serial": "same\n"}, None),
+        ({}, None),
+    ],
+)
+def test_what_it_is_known_again_by_is_its_own(values: dict[str, str], identity: str | None) -> None:
+    assert device_identity(disks(vda=values, vdb={"serial": "same\n"}), "vda") == identity
 
 
 def test_a_serial_that_two_disks_have_is_no_identity() -> None:
