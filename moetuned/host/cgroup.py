@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from moetuned.host.fs import HostFS, RealFS
+from moetuned.parse.cgroup_memory import LIMIT_FILES, is_limit
 from moetuned.parse.mountinfo import parse_mountinfo
 from moetuned.parse.process_cgroup import memory_cgroup_place
 
@@ -22,12 +23,21 @@ _JOIN_SCRIPT = 'echo $$ > "$1"/cgroup.procs || exit 125; shift; exec "$@"'
 class MemoryCgroup(msgspec.Struct, frozen=True):
     """The cgroup that a process's memory is charged to.
 
-    `directory` None: the root cgroup, which has no limit, or unknown; then `unknown` says why in one sentence.
+    `directory` None: the root cgroup, or unknown; then `unknown` says why in one sentence. The root that is seen may be a
+    container's own cgroup (cgroup_namespaces(7)): `seen_root` is its directory then. It counts memory as any other does, but
+    nothing can be told to join it. `limited_above`: those above that have a limit of their own, the nearest first.
     """
 
     directory: str | None = None
     version: int | None = None
     unknown: str | None = None
+    limited_above: tuple[str, ...] = ()
+    seen_root: str | None = None
+
+    @property
+    def counted_in(self) -> str | None:
+        """The directory whose files tell what the process's memory cgroup uses; None: none, or unknown."""
+        return self.directory or self.seen_root
 
 
 class Hierarchy(msgspec.Struct, frozen=True):
@@ -54,11 +64,31 @@ def memory_cgroup(pid: int, fs: HostFS = _REAL) -> MemoryCgroup:
     while parts:
         directory = "/".join((place.mount_point, *parts))
         if fs.exists(f"{directory}/{_USAGE_FILE[place.version]}"):
-            return MemoryCgroup(directory, place.version)
+            above = [f"{place.mount_point}/{'/'.join(parts[:count])}" for count in range(len(parts) - 1, 0, -1)]
+            limited = tuple(one for one in (*above, place.mount_point) if has_limit(fs, one, place.version))
+            return MemoryCgroup(directory, place.version, limited_above=limited)
         if place.version == 1:
             return MemoryCgroup(unknown=f"{directory} has no {_USAGE_FILE[1]}")
         parts.pop()
-    return MemoryCgroup(version=place.version)
+    return MemoryCgroup(version=place.version, seen_root=_seen_root(fs, place.mount_point, place.version))
+
+
+def has_limit(fs: HostFS, directory: str, version: int) -> bool:
+    """Whether a memory cgroup has a limit of its own; one that cannot be read has none."""
+    for name in LIMIT_FILES[version]:
+        try:
+            if is_limit(fs.read_text(f"{directory}/{name}")):
+                return True
+        except OSError:
+            continue
+    return False
+
+
+def _seen_root(fs: HostFS, mount_point: str, version: int) -> str | None:
+    """The root of the hierarchy where it is a container's: the machine's own has no usage on v2 and no limit on v1."""
+    if version == 1:
+        return mount_point if has_limit(fs, mount_point, 1) else None
+    return mount_point if fs.exists(f"{mount_point}/{_USAGE_FILE[2]}") else None
 
 
 def writable_hierarchy(fs: HostFS = _REAL) -> Hierarchy | None:

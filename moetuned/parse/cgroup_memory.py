@@ -29,6 +29,18 @@ V2_FILES = (
     "memory.swap.current",
     "memory.swap.max",
 )
+_V1_ABOVE_FILES = ("memory.usage_in_bytes", "memory.limit_in_bytes", "memory.stat")
+_V2_ABOVE_FILES = (
+    "memory.current",
+    "memory.max",
+    "memory.high",
+    "memory.stat",
+    "memory.events",
+    "memory.swap.current",
+    "memory.swap.max",
+)
+LIMIT_FILES = {1: ("memory.limit_in_bytes",), 2: ("memory.max", "memory.high")}
+"""Where a cgroup's own limits are, by version. The root of version 2 has none of them."""
 UNLIMITED_BYTES = 1 << 60
 """A v1 limit from here on means none: no machine has an exbibyte."""
 
@@ -36,6 +48,17 @@ UNLIMITED_BYTES = 1 << 60
 def cgroup_file_names(version: int) -> tuple[str, ...]:
     """Names of the files to read in a cgroup's directory; empty for a version that does not exist."""
     return {1: V1_FILES, 2: V2_FILES}.get(version, ())
+
+
+def above_file_names(version: int) -> tuple[str, ...]:
+    """The same for a cgroup above the backend's, of which only use and limit count."""
+    return {1: _V1_ABOVE_FILES, 2: _V2_ABOVE_FILES}.get(version, ())
+
+
+def is_limit(text: str | None) -> bool:
+    """Whether the text of a limit's file is a limit."""
+    number = single_number(text)
+    return number is not None and number < UNLIMITED_BYTES
 
 
 def parse_cgroup_memory(version: int, files: Mapping[str, str | None]) -> CgroupMemory | None:
@@ -66,6 +89,8 @@ def _version_1(files: Mapping[str, str | None]) -> CgroupMemory:
         refault_anon_pages=line_number(stat, "total_workingset_refault_anon"),
         oom_kills=line_number(files.get("memory.oom_control") or "", "oom_kill"),
         reclaimable_file_bytes=_sum(line_number(stat, "total_active_file"), line_number(stat, "total_inactive_file")),
+        swap_in_pages=line_number(stat, "total_pswpin"),
+        swap_out_pages=line_number(stat, "total_pswpout"),
     )
 
 
@@ -90,6 +115,9 @@ def _version_2(files: Mapping[str, str | None]) -> CgroupMemory:
         pressure=parse_pressure(files.get("memory.pressure")),
         reclaimable_file_bytes=_sum(line_number(stat, "active_file"), line_number(stat, "inactive_file")),
         reclaimable_slab_bytes=line_number(stat, "slab_reclaimable"),
+        swap_in_pages=line_number(stat, "pswpin"),
+        swap_out_pages=line_number(stat, "pswpout"),
+        high_passed=line_number(files.get("memory.events") or "", "high"),
     )
 
 

@@ -23,8 +23,11 @@ class Mount(msgspec.Struct, frozen=True):
 
 
 def parse_mountinfo(text: str) -> tuple[Mount, ...]:
-    """All mounts in order; lines that are cut or strange are left out."""
-    return tuple(mount for mount in map(_mount, text.splitlines()) if mount is not None)
+    """All mounts in order; lines that are cut or strange are left out.
+
+    Lines end with a newline and nothing else: a mount point may hold any other character that `str.splitlines` takes for an end.
+    """
+    return tuple(mount for mount in map(_mount, text.split("\n")) if mount is not None)
 
 
 def mount_of(mounts: Iterable[Mount], path: str) -> Mount | None:
@@ -43,11 +46,14 @@ def _mount(line: str) -> Mount | None:
         dash = fields.index("-", 6)
         kind, source, options = fields[dash + 1 : dash + 4]
         major, _, minor = fields[2].partition(":")
+        point = _unescape(fields[4])
+        if not point.startswith("/") or "\0" in point:
+            return None
         return Mount(
             major=int(major),
             minor=int(minor),
             root=_unescape(fields[3]),
-            point=_unescape(fields[4]),
+            point=point,
             kind=kind,
             source=_unescape(source),
             options=frozenset(options.split(",")),

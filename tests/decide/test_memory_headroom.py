@@ -2,9 +2,18 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from moetuned.decide.memory_headroom import memory_view, tightest_room
-from moetuned.schema.sample import BackendSample, CgroupMemory, MachineSample, MemInfo, ProcessCounters
+from moetuned.decide.memory_headroom import (
+    cgroup_limit_text,
+    growing_bytes_around,
+    memory_view,
+    room_at,
+    rooms,
+    smallest_oom_room_bytes,
+    tightest_room,
+)
+from moetuned.schema.sample import BackendSample, CgroupAbove, CgroupMemory, MachineSample, MemInfo, ProcessCounters
 
 GIB = 1 << 30
 INFO = MemInfo(
@@ -33,8 +42,6 @@ def test_on_the_machine_anonymous_shared_kernel_and_swapped_count_and_the_page_c
 
 
 def test_a_locked_model_cannot_be_reclaimed() -> None:
-    from msgspec.structs import replace
-
     locked = replace(INFO, reclaimable_file_bytes=3 * GIB, unevictable_bytes=20 * GIB)
     assert view_of(locked)[1] == (view_of(INFO)[1] or 0) - 20 * GIB
     assert view_of(replace(locked, unevictable_bytes=0))[1] == view_of(INFO)[1], "locked anonymous memory counts once"
@@ -46,6 +53,103 @@ def test_the_tighter_limit_holds() -> None:
     large = CgroupMemory(2, current_bytes=10 * GIB, limit_bytes=64 * GIB, reclaimable_file_bytes=7 * GIB)
     assert view_of(INFO, large)[0] == "machine"
     assert view_of(INFO, CgroupMemory(2, current_bytes=10 * GIB, reclaimable_file_bytes=7 * GIB))[0] == "machine"
+
+
+def above(current: int, reclaimable: int, limit: int, directory: str = "/sys/fs/cgroup/user.slice") -> CgroupAbove:
+    return CgroupAbove(
+        directory, CgroupMemory(2, current_bytes=current, reclaimable_file_bytes=reclaimable, limit_bytes=limit)
+    )
+
+
+OWN = CgroupMemory(2, current_bytes=3 * GIB, limit_bytes=8 * GIB, reclaimable_file_bytes=2 * GIB)
+
+
+def backend_below(*limits: CgroupAbove, own: CgroupMemory = OWN) -> BackendSample:
+    return BackendSample("one", cgroup=own, cgroup_directory="/sys/fs/cgroup/user.slice/llm.service", above=limits)
+
+
+def test_a_limit_above_counts_with_what_everybody_below_it_uses() -> None:
+    shared = above(20 * GIB, 6 * GIB, 16 * GIB)
+    view = memory_view(MachineSample(meminfo=INFO), backend_below(shared))
+    assert (view.scope, view.headroom_bytes, view.limit_bytes) == ("cgroup", 2 * GIB, 16 * GIB)
+    assert view.limit_of == "limit 16.0 GiB of user.slice, which others share (the machine has 32.0 GiB)"
+
+
+def test_a_limit_above_that_leaves_more_is_not_the_tightest() -> None:
+    view = memory_view(MachineSample(meminfo=INFO), backend_below(above(10 * GIB, 9 * GIB, 30 * GIB)))
+    assert (view.headroom_bytes, view.limit_of) == (7 * GIB, "limit 8.0 GiB of llm.service (the machine has 32.0 GiB)")
+
+
+def test_a_limit_that_is_nearly_full_goes_before_one_that_leaves_fewer_bytes() -> None:
+    small = CgroupMemory(2, current_bytes=GIB // 4, limit_bytes=GIB, reclaimable_file_bytes=0)
+    full = above(63 * GIB, 0, 64 * GIB)
+    view = memory_view(MachineSample(), backend_below(full, own=small))
+    assert (view.headroom_bytes, view.limit_bytes) == (GIB, 64 * GIB)
+
+
+def test_an_inherited_limit_of_version_1_is_the_one_that_has_it() -> None:
+    inherited = CgroupMemory(1, current_bytes=3 * GIB, limit_bytes=8 * GIB, reclaimable_file_bytes=2 * GIB)
+    docker = "/sys/fs/cgroup/memory/docker/" + "3f2a9c0d1e4b" + "0" * 52
+    owner = CgroupAbove(
+        docker, CgroupMemory(1, current_bytes=3 * GIB, limit_bytes=8 * GIB, reclaimable_file_bytes=2 * GIB)
+    )
+    backend = BackendSample("one", cgroup=inherited, cgroup_directory=f"{docker}/init", above=(owner,))
+    limit = memory_view(MachineSample(), backend).limit_of
+    assert limit is not None
+    assert limit.startswith("limit 8.0 GiB of docker container 3f2a9c0d1e4b")
+
+
+def test_whose_limit_it_is_for_people() -> None:
+    def text(**more: object) -> str | None:
+        return memory_view(MachineSample(), BackendSample("one", cgroup=OWN, **more)).limit_of  # type: ignore[arg-type]
+
+    pod = "/sys/fs/cgroup/machine.slice/libpod-" + "ab" * 32 + ".scope"
+    assert text() == "limit 8.0 GiB of its memory cgroup"
+    assert text(cgroup_directory=pod) == "limit 8.0 GiB of podman container abababababab"
+    assert text(cgroup_directory=f"{pod}/llm.service") == "limit 8.0 GiB of podman container abababababab (llm.service)"
+    assert view_of(INFO)[0] == "machine"
+    assert memory_view(MachineSample(meminfo=INFO), BackendSample("one")).limit_of == "the machine's 32.0 GiB"
+    high = CgroupMemory(2, current_bytes=3 * GIB, limit_bytes=8 * GIB, high_bytes=7 * GIB, reclaimable_file_bytes=0)
+    said = memory_view(MachineSample(), BackendSample("one", cgroup=high)).limit_of
+    assert said == "memory.high 7.0 GiB of its memory cgroup"
+
+
+def test_the_text_for_a_reason_is_of_the_limit_it_speaks_of() -> None:
+    backend = backend_below(above(20 * GIB, 6 * GIB, 16 * GIB))
+    assert cgroup_limit_text(backend, 16 * GIB, 2 * GIB) == "limit 16.0 GiB of user.slice, which others share"
+    assert cgroup_limit_text(backend, 32 * GIB, 5 * GIB) is None
+
+
+def test_one_place_is_the_same_room() -> None:
+    backend, machine = backend_below(above(20 * GIB, 6 * GIB, 16 * GIB)), MachineSample(meminfo=INFO)
+    for room in rooms(machine, backend):
+        assert room_at(machine, backend, room.place) == room
+    assert len(rooms(machine, backend)) == 3
+    assert room_at(machine, backend, "/elsewhere") is None
+
+
+def test_the_smallest_room_before_a_kill_is_of_any_limit() -> None:
+    no_swap = above(20 * GIB, 6 * GIB, 16 * GIB)
+    no_swap = CgroupAbove(no_swap.directory, replace(no_swap.memory, swap_limit_bytes=0))
+    assert smallest_oom_room_bytes(MachineSample(meminfo=INFO), backend_below(no_swap)) == 2 * GIB
+    assert smallest_oom_room_bytes(MachineSample(), BackendSample("one")) is None
+
+
+def test_locked_page_cache_is_in_use_and_does_not_grow_for_ever() -> None:
+    locked = CgroupMemory(
+        2,
+        current_bytes=7 * GIB,
+        file_bytes=6 * GIB,
+        unevictable_bytes=4 * GIB,
+        reclaimable_file_bytes=2 * GIB,
+        limit_bytes=8 * GIB,
+    )
+    room = tightest_room(MachineSample(), BackendSample("one", cgroup=locked))
+    assert room is not None
+    assert (room.unreclaimable_bytes, room.growing_bytes) == (5 * GIB, GIB)
+    assert growing_bytes_around(MachineSample(), BackendSample("one", cgroup=locked)) == GIB
+    assert growing_bytes_around(MachineSample(meminfo=INFO), BackendSample("one")) == 32 * GIB - (view_of(INFO)[1] or 0)
+    assert growing_bytes_around(MachineSample(), BackendSample("one")) is None
 
 
 def test_memory_high_is_a_limit_too() -> None:
@@ -94,3 +198,7 @@ def test_headroom_never_exceeds_the_limit(cgroup: CgroupMemory) -> None:
     assert headroom is not None
     assert cgroup.limit_bytes is not None
     assert headroom <= cgroup.limit_bytes
+
+
+def test_swap_of_which_nobody_says_how_much_is_free_is_not_used_swap() -> None:
+    assert view_of(replace(INFO, swap_free_bytes=None)) == ("machine", (view_of(INFO)[1] or 0) + 2 * GIB)

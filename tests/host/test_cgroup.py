@@ -49,6 +49,66 @@ def test_the_root_cgroup_is_none(tmp_path: Path, cgroup: str) -> None:
     assert memory_cgroup(7, tree(tmp_path, cgroup, V2)) == MemoryCgroup(version=2)
 
 
+def files(root: Path, texts: dict[str, str]) -> None:
+    for path, text in texts.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
+
+
+def test_those_above_that_have_a_limit_are_told(tmp_path: Path) -> None:
+    top = "sys/fs/cgroup/user.slice"
+    fs = tree(tmp_path, "0::/user.slice/u/s/llm\n", V2, f"{top}/u/s/llm/memory.current")
+    files(
+        tmp_path,
+        {
+            f"{top}/memory.max": "max\n",
+            f"{top}/memory.high": "8589934592\n",
+            f"{top}/u/memory.max": "max\n",
+            f"{top}/u/memory.high": "max\n",
+            f"{top}/u/s/memory.max": "4294967296\n",
+            f"{top}/u/s/llm/memory.max": "1073741824\n",
+        },
+    )
+    found = memory_cgroup(7, fs)
+    assert found.directory == f"/{top}/u/s/llm"
+    assert found.limited_above == (f"/{top}/u/s", f"/{top}")
+
+
+def test_version_1_above(tmp_path: Path) -> None:
+    top = "sys/fs/cgroup/memory"
+    fs = tree(tmp_path, "4:memory:/docker/x/init\n", V1, f"{top}/docker/x/init/memory.usage_in_bytes")
+    files(
+        tmp_path,
+        {
+            f"{top}/memory.limit_in_bytes": "9223372036854771712\n",
+            f"{top}/docker/memory.limit_in_bytes": "9223372036854771712\n",
+            f"{top}/docker/x/memory.limit_in_bytes": "8589934592\n",
+        },
+    )
+    assert memory_cgroup(7, fs).limited_above == (f"/{top}/docker/x",)
+
+
+@pytest.mark.parametrize(
+    ("version", "texts"),
+    [
+        (2, {"sys/fs/cgroup/memory.current": "1\n", "sys/fs/cgroup/memory.max": "8589934592\n"}),
+        (1, {"sys/fs/cgroup/memory/memory.limit_in_bytes": "8589934592\n"}),
+    ],
+)
+def test_in_a_container_the_root_that_is_seen_is_its_own(tmp_path: Path, version: int, texts: dict[str, str]) -> None:
+    fs = tree(tmp_path, "4:memory:/\n0::/\n", V2 if version == 2 else V1)
+    files(tmp_path, texts)
+    found = memory_cgroup(7, fs)
+    root = "/sys/fs/cgroup" if version == 2 else "/sys/fs/cgroup/memory"
+    assert (found.directory, found.seen_root, found.counted_in) == (None, root, root)
+
+
+def test_the_root_of_a_machine_of_version_1_is_none(tmp_path: Path) -> None:
+    fs = tree(tmp_path, "4:memory:/\n", V1, "sys/fs/cgroup/memory/memory.usage_in_bytes")
+    files(tmp_path, {"sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n"})
+    assert memory_cgroup(7, fs) == MemoryCgroup(version=1)
+
+
 def test_unknown_says_why(tmp_path: Path) -> None:
     fs = tree(tmp_path, "4:memory:/llm\n", V1)
     assert "no memory.usage_in_bytes" in (memory_cgroup(7, fs).unknown or "")
@@ -135,7 +195,8 @@ def test_a_real_process_is_moved_and_found() -> None:
             assert check_directory(directory) is None
             add_process(directory, child.pid)
             assert processes_in(directory) == [child.pid]
-            assert memory_cgroup(child.pid) == MemoryCgroup(directory, root.version)
+            found = memory_cgroup(child.pid)
+            assert (found.directory, found.version, found.unknown) == (directory, root.version, None)
             child.kill()
             child.wait()
             with pytest.raises(OSError, match="No such process"):
@@ -144,3 +205,22 @@ def test_a_real_process_is_moved_and_found() -> None:
         child.kill()
         child.wait()
     assert os.path.isdir(root.directory)
+
+
+@pytest.mark.kernel
+def test_a_real_limit_above_is_found() -> None:
+    with own_cgroup(200 << 20) as directory:
+        inner = f"{directory}/inner"
+        if hierarchy().version == 2:
+            Path(f"{directory}/cgroup.subtree_control").write_text("+memory")
+        os.mkdir(inner)
+        child = subprocess.Popen(joining(inner, ["sleep", "60"]))
+        try:
+            while Path(f"{inner}/cgroup.procs").read_text().strip() != str(child.pid):
+                assert child.poll() is None
+            found = memory_cgroup(child.pid)
+            assert (found.directory, found.limited_above[0]) == (inner, directory)
+        finally:
+            child.kill()
+            child.wait()
+            os.rmdir(inner)

@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moetuned.parse.cgroup_memory import V1_FILES, V2_FILES, cgroup_file_names, parse_cgroup_memory
+from moetuned.parse.cgroup_memory import (
+    V1_FILES,
+    V2_FILES,
+    above_file_names,
+    cgroup_file_names,
+    is_limit,
+    parse_cgroup_memory,
+)
 from moetuned.schema.sample import CgroupMemory, Pressure
 
 V1 = {
@@ -66,6 +73,7 @@ def test_version_2() -> None:
         pressure=Pressure(12, 3),
         reclaimable_file_bytes=959590400,
         reclaimable_slab_bytes=100,
+        high_passed=0,
     )
 
 
@@ -97,6 +105,40 @@ def test_kernels_before_5_9_count_refaults_of_files_only() -> None:
     memory = parse_cgroup_memory(1, {"memory.stat": "cache 0\ntotal_workingset_refault 9\n"})
     assert memory is not None
     assert memory.refault_file_pages == 9
+
+
+def test_swapped_pages_of_a_cgroup_where_the_kernel_counts_them() -> None:
+    newer = {**V2, "memory.stat": V2["memory.stat"] + "pswpin 7\npswpout 9\n", "memory.events": "high 3\noom_kill 0\n"}
+    memory = parse_cgroup_memory(2, newer)
+    assert memory is not None
+    assert (memory.swap_in_pages, memory.swap_out_pages, memory.high_passed) == (7, 9, 3)
+    older = parse_cgroup_memory(1, V1)
+    assert older is not None
+    assert (older.swap_in_pages, older.swap_out_pages, older.high_passed) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "limit"),
+    [
+        ("max\n", False),
+        ("9223372036854771712\n", False),
+        ("1048576\n", True),
+        ("0\n", True),
+        ("10485", False),
+        (None, False),
+    ],
+)
+def test_what_is_a_limit(text: str | None, limit: bool) -> None:
+    assert is_limit(text) is limit
+
+
+def test_above_the_backend_only_use_and_limit_are_read() -> None:
+    for version, files in ((1, V1_FILES), (2, V2_FILES)):
+        assert set(above_file_names(version)) < set(files)
+    assert above_file_names(3) == ()
+    above = parse_cgroup_memory(2, {name: V2[name] for name in above_file_names(2)})
+    assert above is not None
+    assert (above.limit_bytes, above.current_bytes, above.pressure) == (1048576000, 1048354816, None)
 
 
 @pytest.mark.parametrize(("version", "files"), [(1, V1), (2, V2)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,3 +35,10 @@ def test_the_longest_mount_point_above_a_path_and_the_last_of_equal_ones() -> No
 def test_any_text_is_parsed(text: str) -> None:
     for mount in parse_mountinfo(text):
         assert mount.major >= 0 or text
+
+
+@pytest.mark.parametrize("end", ["\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\r"])
+def test_only_a_newline_ends_a_line(end: str) -> None:
+    point = f"/mnt/a{end}b"
+    (mount,) = parse_mountinfo(f"36 1 8:1 / {point} rw - ext4 /dev/sda1 rw\n")
+    assert mount.point == point
