@@ -14,7 +14,7 @@ help:
 	@echo "make test        linters, type checker, layer contracts and tests"
 	@echo "make lint        all of that but the tests"
 	@echo "make bench       the benchmarks behind every figure in the docs"
-	@echo "make fuzz        ten minutes of coverage-guided fuzzing of the header reader (FUZZ_SECONDS)"
+	@echo "make fuzz        coverage-guided fuzzing, ten minutes (FUZZ_SECONDS) each: the header reader, what a tick reads"
 	@echo "make docs        write the generated files again: sample config, reference pages"
 	@echo "make install     as root: /opt/moetuned, links in /usr/local/bin, unit, sample config"
 	@echo "make uninstall   as root: settings rolled back, then all of that removed"
@@ -51,11 +51,11 @@ test: lint
 bench: $(VENV)/ready-test
 	@$(BIN)/pytest -m bench tests/bench $(PYTEST_ARGS)
 
-# Inputs that break it are kept as build/fuzz/crash-*; give one as the only argument to see it again.
+# Inputs that break a target are kept as build/fuzz/<target>-crash-*; give one as the only argument to see it again.
 fuzz: $(VENV)/ready-fuzz
-	@mkdir -p build/fuzz/corpus
-	@$(BIN)/python tests/fuzz/fuzz_gguf_header.py build/fuzz/corpus -artifact_prefix=build/fuzz/ \
-	    -max_total_time=$(FUZZ_SECONDS) -timeout=5 -rss_limit_mb=512 -max_len=65536 -print_final_stats=1
+	@set -e; for target in gguf_header tick; do mkdir -p build/fuzz/$$target; \
+	    $(BIN)/python tests/fuzz/fuzz_$$target.py build/fuzz/$$target -artifact_prefix=build/fuzz/$$target- \
+	    -max_total_time=$(FUZZ_SECONDS) -timeout=5 -rss_limit_mb=512 -max_len=65536 -print_final_stats=1; done
 
 docs: $(VENV)/ready-test
 	@$(BIN)/python scripts/generate_docs.py

@@ -25,6 +25,7 @@ from moetuned.decide import signals
 from moetuned.parse.config_sample import reference_page, sample_config
 from moetuned.schema.config import Profile
 from moetuned.schema.event import Event, EventName
+from moetuned.schema.explanation import Explanations
 from moetuned.schema.snapshot import Snapshot
 from moetuned.schema.tunable import Bound, Codec, TunableSpec
 
@@ -41,6 +42,8 @@ GET_PATHS = {
     "/healthz": "`ok` as text once the daemon has looked; 503 before.",
     "/metrics": "All [metrics](metrics.md) in the text format of Prometheus.",
     "/v1/events": '`{"events": [...]}`, oldest first; with `?since=ID` those after the event with that id.',
+    "/v1/explain": "Why the verdicts are what they are now: an `Explanations`, below; with `?backend=NAME` of that one only. "
+    "Worked out when it is asked for.",
     "/v1/status": "Everything the daemon knows: a `Snapshot`, below.",
 }
 """What each GET path answers. A path that is missing here stops `make docs`."""
@@ -234,6 +237,7 @@ def api_page() -> str:
         "null is unknown, never zero. Fields are added, never renamed. Times `*_wall_seconds` and `wall_seconds` are Unix time, "
         "`at_seconds` and `*_since` are on the machine's monotonic clock.",
         *structures(Snapshot),
+        *(part for part in structures(Explanations) if part not in structures(Snapshot)),
     )
 
 

@@ -14,6 +14,7 @@ import msgspec
 from moetuned.api.errors import DaemonError, DaemonRefused, DaemonUnreachable
 from moetuned.api.socket_path import DEFAULT_SOCKET
 from moetuned.schema.event import Event
+from moetuned.schema.explanation import Explanations
 from moetuned.schema.snapshot import Snapshot
 
 TIMEOUT_SECONDS = 5.0
@@ -67,6 +68,11 @@ class Client:
         """Events after the id `since` (None: all that the daemon keeps), oldest first."""
         query = "" if since is None else f"?since={quote(since, safe='')}"
         return self._decode(self.request("GET", f"/v1/events{query}"), _Events).events
+
+    def explain(self, backend: str | None = None) -> Explanations:
+        """Why the verdicts are what they are now, of one backend or of all."""
+        query = "" if backend is None else f"?backend={quote(backend, safe='')}"
+        return self._decode(self.request("GET", f"/v1/explain{query}"), Explanations)
 
     def post(self, path: str, payload: object = None) -> object:
         """Ask for an action; returns the decoded JSON of the answer."""

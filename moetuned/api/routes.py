@@ -13,6 +13,7 @@ import msgspec
 
 from moetuned.api.wire import Answer, Request
 from moetuned.schema.event import Event
+from moetuned.schema.explanation import Explanations
 from moetuned.schema.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
@@ -21,8 +22,8 @@ _JSON = "application/json"
 _TEXT = "text/plain; charset=utf-8"
 _LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _EVENT_ID = re.compile(r"[0-9A-Za-z_-]{1,64}")
-_GET_PATHS = ("/", "/healthz", "/metrics", "/v1/events", "/v1/status")
-_QUERY_KEYS = {"/v1/events": ("since",)}
+_GET_PATHS = ("/", "/healthz", "/metrics", "/v1/events", "/v1/explain", "/v1/status")
+_QUERY_KEYS = {"/v1/events": ("since",), "/v1/explain": ("backend",)}
 
 Handler = Callable[[str, Mapping[str, object]], tuple[int, object]]
 """`handler(action, payload)` carries out a POST in the loop and returns an HTTP status and what to send as JSON."""
@@ -80,7 +81,7 @@ class Routes:
     """Answers requests from the last Snapshot. What is costly to render is rendered once a Snapshot.
 
     `snapshot` returns the last Snapshot, None before the first tick; `events` returns the kept events after an id
-    (None: all of them), oldest first.
+    (None: all of them), oldest first; `explain` returns why the verdicts are what they are, worked out at each call.
     """
 
     def __init__(
@@ -88,7 +89,9 @@ class Routes:
         snapshot: Callable[[], Snapshot | None],
         events: Callable[[str | None], Sequence[Event]],
         handler: Handler,
+        explain: Callable[[], Explanations] = Explanations,
     ) -> None:
+        self._explain = explain
         self._snapshot = snapshot
         self._events = events
         self._handler = handler
@@ -133,6 +136,9 @@ class Routes:
                 return Answer(200, _TEXT, b"ok\n")
             case "/v1/events":
                 return _json(200, {"events": list(self._events(_event_id(query.get("since"))))})
+            case "/v1/explain":
+                self._last()
+                return _json(200, _of_backend(self._explain(), query.get("backend")))
             case _:
                 return self._render(path, self._last())
 
@@ -183,6 +189,16 @@ def _allow(methods: str) -> tuple[tuple[str, str], ...]:
 
 def _shown(text: str) -> str:
     return repr(text if len(text) <= 80 else text[:77] + "...")
+
+
+def _of_backend(explained: Explanations, backend: str | None) -> Explanations:
+    if backend is None:
+        return explained
+    found = tuple(one for one in explained.backends if one.backend == backend)
+    if not found:
+        known = ", ".join(one.backend for one in explained.backends) or "none"
+        raise Refusal(404, f"There is no backend {_shown(backend)}; there are: {known}.")
+    return Explanations(found)
 
 
 def _event_id(text: str | None) -> str | None:

@@ -25,6 +25,7 @@ from moetuned.api.routes import Caller, Handler, Routes, error_answer
 from moetuned.api.wire import Answer, Wire, WireError
 from moetuned.schema.config import Api
 from moetuned.schema.event import Event
+from moetuned.schema.explanation import Explanations
 from moetuned.schema.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
@@ -75,9 +76,10 @@ class ApiServer:
         events: Callable[[str | None], Sequence[Event]],
         handler: Handler,
         monotonic: Callable[[], float] = time.monotonic,
+        explain: Callable[[], Explanations] = Explanations,
     ) -> None:
         self._config = config
-        self._routes = Routes(snapshot, events, handler)
+        self._routes = Routes(snapshot, events, handler, explain)
         self._monotonic = monotonic
         self._group = listeners.group_id(config.group)  # once: a look-up over a network would hold up the loop
         self._selector: selectors.BaseSelector | None = None

@@ -36,11 +36,11 @@ def size(_context: click.Context, _option: click.Parameter, value: str | None) -
 
 
 def read_or_fail(path: str) -> ModelFile:
-    """The model of which `path` is any part; ends the program with exit code 2 where it cannot be read."""
+    """The model of which `path` is any part; ends the program with exit code 4 where this user may not read it, 2 where it is no use."""
     try:
         return read_model(path)
     except ModelFileError as error:
-        fail(str(error), EXIT_USAGE)
+        fail(str(error), EXIT_REFUSED if error.refused else EXIT_USAGE)
 
 
 def looked(model: ModelFile) -> Look:

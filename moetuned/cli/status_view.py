@@ -12,8 +12,9 @@ from collections.abc import Iterable, Sequence
 
 import click
 
+from moetuned.decide.sentence import prefill_progress
 from moetuned.schema.event import Event
-from moetuned.schema.snapshot import BackendView, MachineView, ProtectView, Snapshot, TunableView, WarmView
+from moetuned.schema.snapshot import BackendView, MachineView, PrefillView, ProtectView, Snapshot, TunableView, WarmView
 from moetuned.schema.units import format_bytes, format_duration, format_rate, format_ratio
 from moetuned.schema.verdict import MemoryState, Paging, Phase, Verdict
 
@@ -37,7 +38,7 @@ def render(snapshot: Snapshot, width: int, colour: bool, now: float) -> str:
         page.text("It keeps looking: start llama-server, or name it under backends: in the configuration.")
     for backend in snapshot.backends:
         page.blank()
-        _backend(page, backend)
+        _backend(page, backend, now)
     page.blank()
     _machine(page, snapshot.machine)
     _tuning(page, snapshot.tuning)
@@ -113,6 +114,8 @@ def _header(page: _Page, snapshot: Snapshot, now: float) -> None:
 
 
 def _severity(verdict: Verdict) -> str | None:
+    if any(reason.axis == "phase" and reason.signal == "hung" for reason in verdict.reasons):
+        return "red"
     if verdict.phase == Phase.ABSENT or verdict.paging == Paging.THRASHING or verdict.memory == MemoryState.CRITICAL:
         return "red"
     if verdict.memory == MemoryState.NEAR_LIMIT or verdict.paging in (Paging.COLD, Paging.WARMING):
@@ -122,9 +125,9 @@ def _severity(verdict: Verdict) -> str | None:
     return "green"
 
 
-def _backend(page: _Page, backend: BackendView) -> None:
+def _backend(page: _Page, backend: BackendView, now: float) -> None:
     verdict = backend.verdict
-    joint = " " if backend.sentence.startswith("is ") else ": "
+    joint = " " if backend.sentence.startswith(("is ", "hangs: ")) else ": "
     page.text(f"{backend.name}{joint}{backend.sentence}", fg=_severity(verdict), bold=True)
     label = "why"
     for reason in verdict.reasons[:_REASONS]:
@@ -137,9 +140,13 @@ def _backend(page: _Page, backend: BackendView) -> None:
     _residency(page, backend)
     page.field("reads", _reads(backend))
     page.field("speed", _speed(backend))
+    if backend.prefill is not None:
+        page.field("prompt", _prompt(backend.prefill))
     page.field("context", _context(backend))
-    if (warming := _warming(page, backend.warm)) is not None:
+    if (warming := _warming(page, backend.warm, now)) is not None:
         page.field("warming", warming)
+    if backend.learning is not None:
+        page.field("learning", backend.learning, fg="yellow")
     if backend.protect.state != "off":
         page.field("locked", _locked(backend.protect))
     if backend.prompting is not None:
@@ -221,6 +228,17 @@ def _speed(backend: BackendView) -> str:
     return "unknown: the backend gave no token counts (yet)"
 
 
+def _prompt(prefill: PrefillView) -> str:
+    """How far it is read, and what is not known of it."""
+    text = prefill_progress(prefill)
+    if prefill.unknown is not None:
+        return f"{text}; how long is unknown: {prefill.unknown}" if text else f"how long is unknown: {prefill.unknown}"
+    if prefill.tokens_total is None:
+        most = "" if prefill.tokens_at_most is None else f", at most {prefill.tokens_at_most}"
+        text += f"; the server does not tell its length before its last batch: at least {prefill.tokens_at_least} tokens{most}"
+    return text
+
+
 def _context(backend: BackendView) -> str:
     context = backend.context
     text = "unknown: the backend has not said" if context.now is None else f"{context.now} tokens now"
@@ -239,7 +257,7 @@ def _locked(protect: ProtectView) -> str:
     return f"nothing: {protect.detail}" if protect.detail else "nothing"
 
 
-def _warming(page: _Page, warm: WarmView) -> str | None:
+def _warming(page: _Page, warm: WarmView, now: float) -> str | None:
     if warm.state == "off":
         return f"off: {warm.detail}" if warm.detail else None
     text = warm.state
@@ -252,6 +270,8 @@ def _warming(page: _Page, warm: WarmView) -> str | None:
             )
     if warm.eta_seconds is not None and warm.state == "running":
         text += f", {format_duration(warm.eta_seconds)} left"
+    if warm.ended_wall_seconds is not None:
+        text += f", {format_duration(max(0.0, now - warm.ended_wall_seconds))} ago"
     return text + (f": {warm.detail}" if warm.detail else "")
 
 

@@ -214,7 +214,7 @@ def _model(path: str) -> tuple[ModelFile, ExpertMap]:
     try:
         model = read_model(path)
     except ModelFileError as error:
-        fail(str(error), EXIT_USAGE)
+        fail(str(error), EXIT_REFUSED if error.refused else EXIT_USAGE)
     if model.experts is None:
         fail(f"{path}: {model.identity.unknown}", EXIT_USAGE)
     if not model.experts.tensors:

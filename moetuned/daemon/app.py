@@ -13,27 +13,36 @@ import msgspec
 
 from moetuned import __version__
 from moetuned.api.server import ApiServer
+from moetuned.daemon import pacing
 from moetuned.daemon.announcer import Announcer
 from moetuned.daemon.config_loading import load_checked
+from moetuned.daemon.devices import Devices
 from moetuned.daemon.event_log import EventLog
 from moetuned.daemon.heat_keeper import HeatKeeper
 from moetuned.daemon.judging import Judge
 from moetuned.daemon.loop import Loop
 from moetuned.daemon.model_care import ModelCare
+from moetuned.daemon.neighbours import Neighbours
+from moetuned.daemon.own_cost import OwnCost
+from moetuned.daemon.pressure_watch import PressureWatch
 from moetuned.daemon.probing import Probing
 from moetuned.daemon.roster import Roster
 from moetuned.daemon.settings import Settings, settings_of
 from moetuned.daemon.snapshot_view import backend_view, machine_view
 from moetuned.daemon.swap_keeper import TRY_ALONE, SwapKeeper
+from moetuned.daemon.tick_timer import TickTimer
 from moetuned.daemon.tuning_keeper import TuningKeeper
 from moetuned.daemon.workers import Workers
+from moetuned.decide import probe_budget, tick_interval
 from moetuned.decide import supervision as sv
+from moetuned.decide.tick_interval import TickInterval
 from moetuned.host.clock import Clock
 from moetuned.host.config_files import DEFAULT_PATH, LoadedConfig
 from moetuned.host.fs import HostFS, RealFS
 from moetuned.host.service_notify import ServiceNotifier
 from moetuned.parse.config_problem import ConfigError
 from moetuned.schema.event import EventName
+from moetuned.schema.explanation import Explanations
 from moetuned.schema.snapshot import SelfView, Snapshot, TuneAnswer
 from moetuned.schema.units import format_duration
 from moetuned.state.undo_journal import is_held
@@ -44,8 +53,8 @@ DRIFT_SECONDS = 30.0
 DRIFT_AGAIN_SECONDS = 2.0
 """A setting that has drifted is looked at again after this long, before anything is believed."""
 EVENTS_SHOWN = 20
-RSS_TICKS = 10
-"""The daemon's own memory is looked at once in so many ticks."""
+FRESH_INTERVALS = 1.2
+"""Who asks gets nothing older than so many of watch.interval."""
 SLOW_WORK_SECONDS = 60.0
 """Work in a lane that takes longer than this is told in the status: it is most often a file system that hangs."""
 ALERT_GRACE_SECONDS = 5.0
@@ -91,24 +100,25 @@ class App:
         self._events = EventLog(self._started_wall)
         self._snapshot: Snapshot | None = None
         self._notes: tuple[str, ...] = ()
-        self._ticks = 0
-        self._rss_bytes: int | None = None
-        self._tick_seconds: float | None = None
+        self._cost = OwnCost()
         self._lateness: float | None = None
-        self._due: float = clock.monotonic()
-        self._next_drift: float = self._due + DRIFT_SECONDS
+        self._timer = TickTimer(loop, clock, self._tick)
+        self._pressure = PressureWatch(loop, clock, self._timer.sooner)
+        self._pace: TickInterval = tick_interval.first(self._settings.interval_seconds)
+        self._next_drift: float = clock.monotonic() + DRIFT_SECONDS
         self._stopping_since: float | None = None
         self._tuning = TuningKeeper(self._fs, paths.journal)
         api = loaded.config.api
         if paths.socket is not None:
             api = msgspec.structs.replace(api, socket=paths.socket)
-        self._api = ApiServer(api, lambda: self._snapshot, self._events.since, self._request, clock.monotonic)
+        self._api = ApiServer(
+            api, self._fresh_snapshot, self._events.since, self._request, clock.monotonic, self._explain
+        )
         self._workers = Workers(clock)
         self._swap = SwapKeeper(
             self._fs, os.path.dirname(paths.journal), self._workers, holds=lambda: self._tuning.holds
         )
         self._locked_out = False
-        self._cgroups: dict[str, str] = {}
         self._swap_goes_since: float | None = None
         self._announcer = Announcer(self._events, self._workers, clock)
         self._care = ModelCare(
@@ -117,8 +127,12 @@ class App:
             self._workers,
             HeatKeeper(clock, self._workers, os.path.join(os.path.dirname(paths.journal), "heat")),
         )
-        self._probing = Probing(self._workers, clock)
-        self._judge = Judge(clock, self._care, self._announcer)
+        self._probing = Probing(self._workers, clock, self._timer.sooner)
+        self._devices = Devices(
+            loop, clock, self._workers, self._announcer, self._fs, os.path.dirname(paths.journal) or "."
+        )
+        self._neighbours = Neighbours(clock, self._workers, self._announcer)
+        self._judge = Judge(clock, self._care, self._announcer, neighbours=self._neighbours)
         self._roster = Roster(
             loop, clock, self._workers, self._care, self._probing, paths.records, self._announcer.say, timing
         )
@@ -156,6 +170,8 @@ class App:
         self._tuning.close()
         self._roster.close()
         self._api.close()
+        self._pressure.close()
+        self._devices.close()
         self._judge.close()
         self._loop.remove(self._workers.fileno())
         self._workers.close(timeout_seconds=2.0)
@@ -217,27 +233,7 @@ class App:
         config = self._loaded.config
         if self._stopping_since is None:
             hold = self._swap.is_concerned(config)
-            self._tuning.apply(config, by_hand=by_hand, cgroups=self._cgroups, hold=hold)
-
-    def _follow_cgroups(self) -> None:
-        """Settings of a backend's cgroup can only be made while it is there."""
-        if self._stopping_since is not None or self._tuning.resting:
-            return
-        asking = {
-            backend.name
-            for backend in self._loaded.config.backends
-            if backend.memory_low is not None or backend.io_weight is not None
-        }
-        if not asking and not self._cgroups:
-            return
-        found = {
-            watched.name: watched.cgroup.directory
-            for watched in self._roster
-            if watched.name in asking and watched.process is not None and watched.cgroup.directory is not None
-        }
-        if found != self._cgroups:
-            self._cgroups = found
-            self._apply_kernel_settings()
+            self._tuning.apply(config, by_hand=by_hand, hold=hold)
 
     def _mode_line(self) -> str:
         files = ", ".join(self._loaded.files) or "no config file"
@@ -249,28 +245,50 @@ class App:
     # The tick
 
     def _tick(self) -> None:
+        self._look()
+        self._api.service(self._clock.monotonic())
+
+    def _look(self) -> None:
+        self._cost.begin()
         now = self._clock.monotonic()
-        self._lateness = max(0.0, now - self._due)
+        self._lateness, since = self._timer.begin(now)
         stopping = self._stopping_since is not None
         self._roster.follow(now)
         if not stopping:
             self._roster.discover(now)
-        self._follow_cgroups()
-        self._judge.look(tuple(self._roster), self._settings, now, may_restart=not stopping)
+        running = {watched.name: watched.cgroup.directory for watched in self._roster if watched.process is not None}
+        if not stopping and self._tuning.follow_cgroups(self._loaded.config, running):
+            self._apply_kernel_settings()
+        self._judge.look(tuple(self._roster), self._settings, now, self._pace.seconds, may_restart=not stopping)
+        self._devices.tick(tuple(self._roster), now)
         for watched in self._roster:
             self._probing.ask(watched)
         self._watch_settings(now)
-        self._api.service(now)
-        self._tick_seconds = self._clock.monotonic() - now
-        self._ticks += 1
+        self._pressure.follow(self._roster)
+        self._set_pace(since)
+        self._cost.end(self._clock.monotonic() - now)
         self._publish(now)
         self._notifier.watchdog(self._status_line())
-        interval = self._settings.interval_seconds
+        self._timer.next(self._pace.seconds)
+
+    def _set_pace(self, since_seconds: float) -> None:
+        """How long until the next look."""
+        waiting = "an event waits for what is asked about it" if self._neighbours.waiting else None
+        waiting = waiting if self._stopping_since is None else "moetuned is stopping"
+        seen = pacing.seen(tuple(self._roster), triggered=self._pressure.active, waiting=waiting)
+        interval, idle = self._settings.interval_seconds, self._settings.idle_interval_seconds
         if self._notifier.watchdog_seconds is not None:
-            interval = min(interval, self._notifier.watchdog_seconds / 3)
-        # A fixed grid, but a late tick is not made up for by a burst.
-        self._due = max(self._due + interval, self._clock.monotonic() + interval / 10)
-        self._loop.call_at(self._due, self._tick)
+            interval, idle = (min(one, self._notifier.watchdog_seconds / 3) for one in (interval, idle))
+        self._pace = tick_interval.step(self._pace, seen, since_seconds, interval, idle)
+
+    def _fresh_snapshot(self) -> Snapshot | None:
+        """What somebody who asks is shown: while looks are seldom, one is made for them."""
+        interval = self._settings.interval_seconds
+        if self._snapshot is None or self._stopping_since is not None or self._pace.seconds <= interval:
+            return self._snapshot
+        if self._clock.monotonic() - self._snapshot.at_seconds > FRESH_INTERVALS * interval:
+            self._look()
+        return self._snapshot
 
     def _watch_settings(self, now: float) -> None:
         if now < self._next_drift or self._stopping_since is not None:
@@ -286,8 +304,6 @@ class App:
         self._next_drift = now + (DRIFT_AGAIN_SECONDS if self._tuning.must_look_again else DRIFT_SECONDS)
 
     def _publish(self, now: float) -> None:
-        if self._ticks % RSS_TICKS == 1:
-            self._rss_bytes = own_rss_bytes()
         self._snapshot = Snapshot(
             status=1,
             wall_seconds=self._clock.wall(),
@@ -299,11 +315,20 @@ class App:
                 pid=os.getpid(),
                 version=__version__,
                 started_wall_seconds=self._started_wall,
-                ticks=self._ticks,
-                tick_seconds=self._tick_seconds,
+                ticks=self._cost.ticks,
+                tick_seconds=self._cost.tick_seconds,
                 tick_lateness_seconds=self._lateness,
-                rss_bytes=self._rss_bytes,
+                rss_bytes=self._cost.rss_bytes,
                 source_errors=self._judge.source_errors,
+                cpu_seconds=self._cost.cpu_seconds,
+                tick_cpu_seconds=self._cost.tick_cpu_seconds,
+                open_files=self._cost.open_files,
+                tick_interval_seconds=self._pace.seconds,
+                tick_interval_why=self._pace.why,
+                pressure=self._pressure.text,
+                pressure_wakes=self._pressure.told,
+                probe_cpu_seconds=self._workers.budget.spent,
+                probe_budget_left_seconds=probe_budget.left_seconds(self._workers.budget, now),
             ),
             machine=machine_view(self._judge.last_samples),
             backends=tuple(backend_view(watched, now) for watched in self._roster),
@@ -318,7 +343,8 @@ class App:
             for what, seconds in self._workers.running_longer_than(SLOW_WORK_SECONDS)
         )
         warnings = (str(problem) for problem in self._loaded.warnings)
-        return (*self._notes, *self._roster.notes, *self._tuning.notes, *self._swap.notes, *slow, *warnings)
+        devices = () if self._devices.note is None else (self._devices.note,)
+        return (*self._notes, *self._roster.notes, *self._tuning.notes, *self._swap.notes, *devices, *slow, *warnings)
 
     def _status_line(self) -> str:
         """One line for `systemctl status`."""
@@ -330,6 +356,10 @@ class App:
         else:
             parts = [f"{view.name} {view.sentence}" for view in views]
         return "; ".join((*self._notes, *parts))
+
+    def _explain(self) -> Explanations:
+        found = (self._judge.explain(watched, self._settings) for watched in self._roster)
+        return Explanations(tuple(one for one in found if one is not None))
 
     def _request(self, action: str, payload: Mapping[str, object]) -> tuple[int, object]:
         """POST requests of the API."""
@@ -379,6 +409,7 @@ class App:
                 self._loop.stop()
             return
         self._stopping_since = self._clock.monotonic()
+        self._neighbours.flush()
         self._notifier.stopping("rolling back settings and ending supervised backends")
         log.info("stopping")
         self._tuning.rollback()
@@ -418,12 +449,3 @@ def other_than_ours(asked: Mapping[str, object], paths: Paths, profile: str) -> 
     if isinstance(wanted, str) and wanted != profile:
         return f"the daemon uses the profile {profile}, not {wanted}; {change}"
     return None
-
-
-def own_rss_bytes() -> int | None:
-    """Resident memory of this process; None when it cannot be read."""
-    try:
-        with open("/proc/self/statm", encoding="ascii") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, IndexError):
-        return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Sequence
 
 import msgspec
@@ -11,15 +10,19 @@ import msgspec
 from moetuned.daemon import warm_baseline
 from moetuned.daemon.announcer import Announcer
 from moetuned.daemon.model_care import ModelCare, kv_cost
+from moetuned.daemon.neighbours import Neighbours
 from moetuned.daemon.settings import Settings, detector_settings, relief_settings
 from moetuned.daemon.watched import Watched
 from moetuned.decide import detector, relief, signals
+from moetuned.decide.detector_settings import DetectorSettings
 from moetuned.decide.memory_headroom import memory_view
 from moetuned.decide.supervision import LaunchPlan, Stage
+from moetuned.decide.window import Window, next_window
 from moetuned.host.clock import Clock
 from moetuned.host.sampler import Sampler
 from moetuned.parse.assemble import assemble
 from moetuned.schema.event import EventName
+from moetuned.schema.explanation import Explanation
 from moetuned.schema.sample import Sample
 from moetuned.schema.verdict import Paging, Phase
 
@@ -34,56 +37,96 @@ _DEFAULT_MINIMUM_CONTEXT = 2048
 class Judge:
     """Holds the last minute of samples and an open descriptor for each file of the tick. Belongs to the loop's thread."""
 
-    def __init__(self, clock: Clock, care: ModelCare, announcer: Announcer, root: str = "/") -> None:
-        """`root`: where the machine's files are, another directory for fixtures."""
+    def __init__(
+        self,
+        clock: Clock,
+        care: ModelCare,
+        announcer: Announcer,
+        root: str = "/",
+        neighbours: Neighbours | None = None,
+    ) -> None:
+        """`root`: where the machine's files are, another directory for fixtures. `neighbours` None: nobody else is named in events."""
         self._sampler = Sampler(clock, root)
         self._care = care
         self._announcer = announcer
-        self._window: deque[Sample] = deque(maxlen=1024)
+        self._neighbours = neighbours
+        self._windows: dict[str, Window] = {}
+        self._last: tuple[Sample, ...] = ()
 
     @property
     def source_errors(self) -> dict[str, int]:
         """Failed reads by path."""
         return self._sampler.errors
 
+    def explain(self, watched: Watched, settings: Settings) -> Explanation | None:
+        """Why its verdict is what it is, worked out now from what the last tick left; None before the first one."""
+        from moetuned.decide.explain import explain  # not needed by a tick
+        from moetuned.decide.signal_sources import Sight
+
+        if watched.sample is None or watched.signals is None:
+            return None
+        # A scan is of one tick only; what it found counts for the following ones too.
+        own = watched.sample
+        if own.residency is None and watched.residency is not None:
+            own = msgspec.structs.replace(own, residency=watched.residency)
+        sight = Sight(own, watched.facts, watched.signals.dt_seconds, self._sampler.troubles, watched.residency_unknown)
+        return explain(watched.detector, watched.verdict, watched.signals, sight, detector_settings(settings))
+
     @property
     def last_samples(self) -> list[Sample]:
         """The last two, oldest first; fewer in the beginning."""
-        return [self._window[index] for index in range(-min(2, len(self._window)), 0)]
+        return list(self._last)
 
     def close(self) -> None:
         """Give the descriptors back."""
         self._sampler.close()
 
-    def look(self, backends: Sequence[Watched], settings: Settings, now: float, *, may_restart: bool) -> None:
-        """Read everything once and decide for each backend."""
+    def look(
+        self,
+        backends: Sequence[Watched],
+        settings: Settings,
+        now: float,
+        interval_seconds: float | None = None,
+        *,
+        may_restart: bool,
+    ) -> None:
+        """Read everything once and decide for each backend. `interval_seconds`: between looks now; None: as configured."""
         identities = [watched.identity for watched in backends]
-        fresh = max(HTTP_FRESH_SECONDS, 2 * settings.interval_seconds)
+        fresh = max(HTTP_FRESH_SECONDS, 2 * (interval_seconds or settings.interval_seconds))
         raw = self._sampler.read(identities, {watched.name: watched.raw(now, fresh) for watched in backends})
         sample = assemble(raw, identities)
-        while self._window and sample.at_seconds - self._window[0].at_seconds > WINDOW_SECONDS:
-            self._window.popleft()
-        self._window.append(sample)
-        window = list(self._window)
+        self._last = (*self._last[-1:], sample)
+        windows, self._windows = self._windows, {}
+        limits = detector_settings(settings)
+        if self._neighbours is not None:
+            self._neighbours.tick(backends, sample.machine, now)
         for watched, own in zip(backends, sample.backends, strict=True):
             watched.sample = own
             if own.residency is not None:
                 watched.residency, watched.residency_at = own.residency, now
-            self._decide(watched, window, settings, now)
+            window = next_window(windows.get(watched.name), sample, watched.name, watched.facts, WINDOW_SECONDS)
+            assert window is not None
+            self._windows[watched.name] = window
+            self._decide(watched, window, settings, limits, now)
             if may_restart:
                 self._relieve(watched, settings, now)
             self._care.tick(watched, settings, now)
 
-    def _decide(self, watched: Watched, window: list[Sample], settings: Settings, now: float) -> None:
+    def _decide(
+        self, watched: Watched, window: Window, settings: Settings, limits: DetectorSettings, now: float
+    ) -> None:
         own = watched.sample
         assert own is not None
-        watched.signals = signals.derive(window, watched.name, watched.facts)
+        watched.signals = signals.of_window(window, watched.name, window.now.at_seconds)
         kills = watched.detector.phase.oom_kills
-        step = detector.step(watched.detector, watched.signals, own, watched.facts, detector_settings(settings))
+        step = detector.step(watched.detector, watched.signals, own, window.facts, limits)
         watched.detector, watched.verdict = step.state, step.verdict
         oom_killed = kills is not None and (step.state.phase.oom_kills or 0) > kills
         watched.memory = msgspec.structs.replace(
-            memory_view(window[-1].machine, own), seconds_to_limit=watched.signals.get("seconds_to_limit")
+            memory_view(window.now.machine, own),
+            seconds_to_limit=watched.signals.get("seconds_to_limit"),
+            growth_kind=step.state.memory.growth.growth.kind.value,
+            growth=step.state.memory.growth.growth.text or None,
         )
         self._note_health(watched, settings, now)
         self._note_cache(watched, now)
@@ -92,10 +135,13 @@ class Judge:
         warm_baseline.keep(watched, now)
         for begun in step.begun:
             if begun.name in (EventName.BACKEND_DOWN, EventName.BACKEND_RECOVERED) and not _tells(
-                watched, begun.name, oom_killed=oom_killed
+                watched, begun, oom_killed=oom_killed
             ):
                 continue
-            self._announcer.say(begun.name, watched.name, begun.message, begun.reasons)
+            if self._neighbours is None:
+                self._announcer.say(begun.name, watched.name, begun.message, begun.reasons)
+            else:
+                self._neighbours.tell(watched, begun, now)
             if begun.name is EventName.CACHE_EVICTED and settings.warm_enabled and watched.supervisor is not None:
                 self._care.want_warm(watched, "its model left the page cache while nobody asked anything")
 
@@ -124,10 +170,12 @@ class Judge:
         if supervisor is None:
             return
         supervisor.healthy()
-        # One that was taken over while it ran has long read what it needs.
-        if watched.seen_loading or supervisor.adopted_age_seconds is None:
-            if settings.warm_enabled:
-                self._care.want_warm(watched, "the backend has loaded")
+        # One that was taken over while it ran has long read what it needs, unless the daemon before died over it.
+        just_loaded = watched.seen_loading or supervisor.adopted_age_seconds is None
+        if settings.warm_enabled and (just_loaded or supervisor.warm_owed):
+            why = "the backend has loaded" if just_loaded else "moetuned ended before it had been warmed"
+            self._care.want_warm(watched, why)
+        if just_loaded:
             self._care.want_prompts(watched, settings)
 
     def _relieve(self, watched: Watched, settings: Settings, now: float) -> None:
@@ -152,12 +200,19 @@ class Judge:
             supervisor.restart(LaunchPlan(restart.context_length, cache))
 
 
-def _tells(watched: Watched, name: EventName, *, oom_killed: bool) -> bool:
+def _tells(watched: Watched, begun: detector.Begun, *, oom_killed: bool) -> bool:
     """Whether the detector's word that it is down, or up again, is an event.
 
     A supervisor knows why and says so itself. One that nobody configured was most likely ended by its owner and comes and goes as
-    it likes: the log has it, and only the OOM killer's work is an event.
+    it likes: the log has it, and only the OOM killer's work is an event. That one hangs only the detector knows.
     """
+    name = begun.name
+    if name == EventName.BACKEND_DOWN and any(reason.signal == "hung" for reason in begun.reasons):
+        watched.hung_told = watched.supervisor is None or watched.supervisor.state.stage == Stage.READY
+        return watched.hung_told
+    if name == EventName.BACKEND_RECOVERED and watched.hung_told:
+        watched.hung_told = False
+        return True
     if watched.supervisor is not None:
         return False
     if name == EventName.BACKEND_DOWN:

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
+from moetuned.daemon.pacing import does_nothing
 from moetuned.daemon.watched import Watched
 from moetuned.daemon.workers import Lane, Workers
 from moetuned.host.backend_http import Probe
 from moetuned.host.clock import Clock
-from moetuned.schema.verdict import Phase
 
 log = logging.getLogger(__name__)
 
-IDLE_CPU_RATIO = 0.02
-"""Of one core; a server that waits for requests uses less."""
+IDLE_SECONDS = 1.9
+"""One that does nothing is asked no more often than this."""
 
 
 class Probing:
     """Belongs to the loop's thread. A `Probe` itself is only ever used in the probe lane, its closing included."""
 
-    def __init__(self, workers: Workers, clock: Clock) -> None:
+    def __init__(self, workers: Workers, clock: Clock, on_news: Callable[[], None] = lambda: None) -> None:
+        """`on_news` is called in the loop when one that did nothing says something else than before."""
         self._workers = workers
         self._clock = clock
+        self._on_news = on_news
 
     def aim(self, watched: Watched) -> None:
         """Ask at the backend's present address from now on."""
@@ -44,26 +47,25 @@ class Probing:
             )
 
     def ask(self, watched: Watched) -> None:
-        """Ask once more, unless the last time is not over yet."""
+        """Ask once more, unless the last time is not over yet, or it does nothing and was asked a moment ago."""
         probe, process = watched.probe, watched.process
         if probe is None or process is None:
             return
-        idle = _does_nothing(watched)
+        idle = does_nothing(watched)
+        if idle and watched.http_at is not None and self._clock.monotonic() - watched.http_at < IDLE_SECONDS:
+            return
 
         def done(answers: dict[str, str] | None, error: BaseException | None) -> None:
             if error is not None:
                 log.warning("%s: asking it failed: %s", watched.name, error)
             elif answers is not None and watched.probe is probe and watched.process == process:
                 # What another process said, e.g. before a restart, says nothing of this one.
+                news = idle and answers != watched.http
                 watched.http, watched.http_at = answers, self._clock.monotonic()
+                if news:
+                    self._on_news()
 
         self._workers.submit(Lane.PROBE, f"asking {watched.key}", lambda: probe.poll(idle=idle), done)
-
-
-def _does_nothing(watched: Watched) -> bool:
-    """Whether its process uses no CPU; the phase alone would hold itself, since it is told by what is asked."""
-    cpu = None if watched.signals is None else watched.signals.get("cpu_ratio")
-    return watched.verdict.phase == Phase.IDLE and cpu is not None and cpu < IDLE_CPU_RATIO
 
 
 def _ignore(_result: object, _error: BaseException | None) -> None:

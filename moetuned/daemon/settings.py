@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from moetuned.decide.detector import DetectorSettings
+from moetuned.decide.detector_limits import with_limits
 from moetuned.decide.relief import ReliefSettings
 from moetuned.parse.config_values import HeadroomLimit, at_most, headroom_limit
 from moetuned.schema.config import Config, Mode, Protect
@@ -20,6 +21,7 @@ class Settings(msgspec.Struct, frozen=True):
     """Numbers of a Config; seconds and bytes."""
 
     interval_seconds: float
+    idle_interval_seconds: float
     residency_seconds: float
     discover: bool
     near: HeadroomLimit
@@ -41,6 +43,7 @@ def settings_of(config: Config) -> Settings:
     count, period = at_most(config.relief.at_most)
     return Settings(
         interval_seconds=parse_duration(config.watch.interval),
+        idle_interval_seconds=parse_duration(config.watch.idle_interval),
         residency_seconds=parse_duration(config.watch.residency_every),
         discover=config.watch.discover,
         near=headroom_limit(config.limits.near),
@@ -60,15 +63,7 @@ def settings_of(config: Config) -> Settings:
 
 def detector_settings(settings: Settings) -> DetectorSettings:
     """Limits for the detector."""
-    default = DetectorSettings()
-    near, critical = settings.near, settings.critical
-    return msgspec.structs.replace(
-        default,
-        near_headroom_bytes=near.size_bytes,
-        critical_headroom_bytes=critical.size_bytes,
-        near_headroom_ratio=default.near_headroom_ratio if near.ratio is None else near.ratio,
-        critical_headroom_ratio=default.critical_headroom_ratio if critical.ratio is None else critical.ratio,
-    )
+    return with_limits(settings.near, settings.critical)
 
 
 def relief_settings(settings: Settings, limit_bytes: int, cache_when_steady_bytes: int | None) -> ReliefSettings:

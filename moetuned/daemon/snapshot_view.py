@@ -6,6 +6,8 @@ import msgspec
 
 from moetuned.daemon.supervisor import Supervisor
 from moetuned.daemon.watched import Watched
+from moetuned.decide import heat
+from moetuned.decide.prefill import prefill_view
 from moetuned.decide.sentence import sentence
 from moetuned.decide.supervision import Stage
 from moetuned.schema.sample import Sample
@@ -21,6 +23,7 @@ def backend_view(watched: Watched, now: float) -> BackendView:
     model = watched.model_identity
     signals = {} if watched.signals is None else watched.signals.values
     supervisor = watched.supervisor
+    prefill = prefill_view(watched.detector.prefill, watched.facts)
     context = None if watched.config is None else watched.config.context
     supervised_context = None if supervisor is None else supervisor.state.plan.context_length
     if supervisor is not None and supervisor.state.next_plan is not None:
@@ -29,7 +32,7 @@ def backend_view(watched: Watched, now: float) -> BackendView:
         name=watched.name,
         kind=watched.kind,
         verdict=watched.verdict,
-        sentence=sentence(watched.verdict, signals, watched.memory, now, _absence(watched, now)),
+        sentence=sentence(watched.verdict, signals, watched.memory, now, _absence(watched, now), prefill),
         pid=None if watched.process is None else watched.process.pid,
         url=watched.url,
         supervised=supervisor is not None,
@@ -54,7 +57,16 @@ def backend_view(watched: Watched, now: float) -> BackendView:
         restarts=0 if supervisor is None else supervisor.state.restarts,
         would_do=watched.would_do,
         cgroup=watched.cgroup.directory,
+        neighbours=watched.neighbours,
+        devices=watched.devices,
+        learning=_learning(watched),
+        prefill=prefill,
     )
+
+
+def _learning(watched: Watched) -> str | None:
+    known = None if watched.heat is None else watched.heat.state
+    return heat.STAYED if known is not None and known.heat.stayed else None
 
 
 def _absence(watched: Watched, now: float) -> str | None:

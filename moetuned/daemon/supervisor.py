@@ -144,14 +144,26 @@ class Supervisor:
 
     def keep_warm(self, warm: backend_record.WarmBaseline) -> None:
         """Record how the process was while it ran well, for the daemon that takes it over. Nothing without a record."""
-        if self._recorded is None:
-            return
+        if self._recorded is not None:
+            self._amend(msgspec.structs.replace(self._recorded, warm=warm), "how fast it is when warm")
+
+    @property
+    def warm_owed(self) -> bool:
+        """Whether this very process is known to be not warmed yet, or not to the end."""
+        return self._recorded is not None and self._recorded.warm_owed is True
+
+    def note_warm_owed(self, owed: bool) -> None:
+        """Record whether it is yet to be warmed, or that goes on, for the daemon that takes it over. Nothing without a record."""
+        if self._recorded is not None and self._recorded.warm_owed is not owed:
+            self._amend(msgspec.structs.replace(self._recorded, warm_owed=owed), "whether it is warm")
+
+    def _amend(self, record: backend_record.BackendRecord, what: str) -> None:
         # Also when it cannot be written, which is then tried again no sooner than for the next change.
-        self._recorded = msgspec.structs.replace(self._recorded, warm=warm)
+        self._recorded = record
         try:
-            backend_record.write(self._recorded, self._directory)
+            backend_record.write(record, self._directory)
         except OSError as error:
-            log.info("%s: cannot record how fast it is when warm: %s", self.config.name, error.strerror)
+            log.info("%s: cannot record %s: %s", self.config.name, what, error.strerror)
 
     def let_go(self) -> None:
         """Stop watching without ending it: the next daemon takes it over."""
@@ -225,6 +237,7 @@ class Supervisor:
                 prompt_cache_mib=plan.prompt_cache_mib,
                 started_wall_seconds=self._clock.wall(),
                 relief_restarts_at=self.relief_restarts,
+                warm_owed=True,
             )
             backend_record.write(record, self._directory)
             self._recorded = record

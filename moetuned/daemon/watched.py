@@ -16,12 +16,18 @@ from moetuned.host.processes import ProcessIdentity
 from moetuned.host.warming import Warming
 from moetuned.schema.backend_description import BackendDescription
 from moetuned.schema.config import Backend
+from moetuned.schema.device import DeviceView
 from moetuned.schema.model import ModelIdentity
+from moetuned.schema.neighbour import Neighbour
 from moetuned.schema.sample import BackendIdentity, BackendSample, RawBackend, RawResidency, Residency
 from moetuned.schema.signals import Signals
 from moetuned.schema.snapshot import MemoryView, ProtectView, WarmView
 from moetuned.schema.verdict import Paging, Verdict
 
+DEFAULT_BATCH_TOKENS, DEFAULT_MICRO_BATCH_TOKENS = 2048, 512
+"""-b and -ub of llama-server where nothing is said (tools/server/README.md)."""
+DEFAULT_PROMPT_CACHE_MIB = 8192
+"""--cache-ram of llama-server where nothing is said; builds that do not know it yet have none."""
 _numbers = itertools.count(1)
 
 
@@ -79,6 +85,7 @@ class Watched:
         """Until then the above is what an earlier daemon saw, and is what the cache is compared with."""
         self.warm_kept_at: float | None = None
         self.down_told = False
+        self.hung_told = False
         self.relief = ReliefState()
         self.would_do: tuple[str, ...] = ()
 
@@ -94,6 +101,9 @@ class Watched:
         """What is known of the use of its model's experts."""
         self.has_answered = False
         """Whether its process has worked on a request since it was ready."""
+        self.neighbours: tuple[Neighbour, ...] = ()
+        """Who else read or grew much when that was last asked."""
+        self.devices: tuple[DeviceView, ...] = ()
 
     @property
     def discovered(self) -> bool:
@@ -108,8 +118,9 @@ class Watched:
             pid=None if self.process is None else self.process.pid,
             start_ticks=None if self.process is None else self.process.start_ticks,
             url=self.url,
-            cgroup_directory=self.cgroup.directory,
+            cgroup_directory=self.cgroup.counted_in,
             cgroup_version=self.cgroup.version,
+            limited_above=self.cgroup.limited_above,
             disks=self.disks,
         )
 
@@ -123,7 +134,26 @@ class Watched:
             disks=self.disks,
             earlier_cache_bytes=None if self.cache_stands_in_until is None else self.cache_when_calm_bytes,
             address_known=self.url is not None,
+            batch_tokens=self._batch_tokens("batch_tokens", DEFAULT_BATCH_TOKENS),
+            micro_batch_tokens=self._batch_tokens("micro_batch_tokens", DEFAULT_MICRO_BATCH_TOKENS),
+            kv_cache_bytes=self._kv_cache_bytes(),
+            prompt_cache_bytes=self._prompt_cache_bytes(),
         )
+
+    def _kv_cache_bytes(self) -> int | None:
+        cost, context = None if self.kv_cost is None else self.kv_cost[2], self.context_now()
+        return None if cost is None or context is None else cost * context
+
+    def _prompt_cache_bytes(self) -> int | None:
+        """The most its prompt cache may take; None where it has no limit or that is not known."""
+        said = self.prompt_cache_mib()
+        if said is None and self.kind in ("llama-server", "xllamacpp") and self.description is not None:
+            said = DEFAULT_PROMPT_CACHE_MIB
+        return None if said is None or said < 0 else said << 20
+
+    def _batch_tokens(self, field: str, default: int) -> int | None:
+        """What its command line says, or the server's default where it was read and says nothing."""
+        return None if self.description is None else getattr(self.description, field) or default
 
     @property
     def calm(self) -> bool:
@@ -185,6 +215,7 @@ class Watched:
         self.ready_at = None
         self.seen_loading = False
         self.has_answered = False
+        self.hung_told = False
         self.residency_at = None
         self.residency = None
         self.fresh_residency = None

@@ -10,10 +10,13 @@ import logging
 import os
 import queue
 import threading
+import time
 from collections.abc import Callable
 from enum import StrEnum
 from typing import Any
 
+from moetuned.decide import probe_budget
+from moetuned.decide.probe_budget import ProbeBudget
 from moetuned.host.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -33,10 +36,23 @@ class Lane(StrEnum):
 Done = Callable[[Any, BaseException | None], None]
 
 
-class _Job:
-    """One piece of work. `began` is set by the lane's thread; everything else belongs to the loop's thread."""
+KINDS = {
+    "asking": "http",
+    "looking at the residency": "residency",
+    "looking at the experts": "experts",
+    "looking for running backends": "backends",
+    "looking at who else": "neighbours",
+    "reading the model": "headers",
+}
+"""What a piece of work is told as, by how its key begins; anything else by its lane."""
+BUDGETED = frozenset({"backends", "neighbours"})
+"""Looks at all processes: refused while their common budget is spent. Residency and experts have limits of their own."""
 
-    __slots__ = ("began", "done", "error", "key", "lane", "result", "work")
+
+class _Job:
+    """One piece of work. `began` and `cpu_seconds` are set by the lane's thread; everything else belongs to the loop's thread."""
+
+    __slots__ = ("began", "cpu_seconds", "done", "error", "key", "lane", "result", "work")
 
     def __init__(self, lane: Lane, key: str, work: Callable[[], Any], done: Done) -> None:
         self.lane = lane
@@ -44,6 +60,7 @@ class _Job:
         self.work = work
         self.done = done
         self.began: float | None = None
+        self.cpu_seconds = 0.0
         self.result: Any = None
         self.error: BaseException | None = None
 
@@ -57,6 +74,8 @@ class Workers:
         self._results: queue.SimpleQueue[_Job] = queue.SimpleQueue()
         self._jobs: dict[str, _Job] = {}
         self._closing = False
+        self.budget: ProbeBudget = probe_budget.full(clock.monotonic())
+        """CPU time of what was collected, by kind, and what is left for looks at all processes."""
         self._lanes: dict[Lane, queue.SimpleQueue[_Job | None]] = {lane: queue.SimpleQueue() for lane in Lane}
         self._threads = [
             threading.Thread(target=self._run, args=(self._lanes[lane],), name=f"lane-{lane}", daemon=True)
@@ -70,8 +89,14 @@ class Workers:
         return self._wake_up
 
     def submit(self, lane: Lane, key: str, work: Callable[[], Any], done: Done) -> bool:
-        """Queue `work`; `done(result, error)` runs later in the loop. False: its key is in flight, or the lane is full."""
+        """Queue `work`; `done(result, error)` runs later in the loop.
+
+        False: its key is in flight, the lane is full, or the budget of such looks is spent.
+        """
         if key in self._jobs or self._closing:
+            return False
+        if kind_of(key, lane) in BUDGETED and not probe_budget.may_look(self.budget, self._clock.monotonic()):
+            log.debug("%s is not done: looks at all processes have used up their CPU time", key)
             return False
         if self.waiting(lane) >= LANE_LIMIT:
             log.warning("%s is not done: %d things wait for the %s lane already", key, LANE_LIMIT, lane)
@@ -109,6 +134,10 @@ class Workers:
             except queue.Empty:
                 return
             self._jobs.pop(job.key, None)
+            kind = kind_of(job.key, job.lane)
+            self.budget = probe_budget.charge(
+                self.budget, kind, job.cpu_seconds, self._clock.monotonic(), counts=kind in BUDGETED
+            )
             job.done(job.result, job.error)
 
     def close(self, timeout_seconds: float) -> None:
@@ -125,10 +154,17 @@ class Workers:
     def _run(self, jobs: queue.SimpleQueue[_Job | None]) -> None:
         while (job := jobs.get()) is not None and not self._closing:
             job.began = self._clock.monotonic()
+            used = time.thread_time()
             try:
                 job.result = job.work()
             except Exception as failure:  # noqa: BLE001  one action may fail in any way; the loop reports it
                 job.error = failure
+            job.cpu_seconds = time.thread_time() - used
             self._results.put(job)
             os.eventfd_write(self._wake_up, 1)
             del job
+
+
+def kind_of(key: str, lane: Lane) -> str:
+    """What work is told as in the daemon's own cost."""
+    return next((kind for begin, kind in KINDS.items() if key.startswith(begin)), lane.value)

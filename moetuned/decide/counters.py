@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from moetuned.decide.window import Moment
+from moetuned.schema.sample import DiskCounters
 
 
 def process_read_bytes(moment: Moment) -> int | None:
@@ -21,19 +22,21 @@ def major_faults(moment: Moment) -> int | None:
 
 def device_read_bytes(moment: Moment, disks: Sequence[str]) -> int | None:
     """Bytes all of `disks` read since boot; None when there are none or one is unknown."""
-    total = 0
-    for disk in disks:
-        counters = moment.machine.disks.get(disk)
-        if counters is None or counters.read_bytes is None:
-            return None
-        total += counters.read_bytes
-    return total if disks else None
+    return disk_total(moment, disks, read_bytes)
 
 
 def own_refault_pages(moment: Moment) -> int | None:
     """Refaulted pages of files in the backend's own cgroup."""
     cgroup = moment.backend.cgroup
     return None if cgroup is None else cgroup.refault_file_pages
+
+
+def own_swap_in_pages(moment: Moment) -> int | None:
+    """Pages read from swap for the backend's own cgroup; where the kernel does not count them, its refaulted anonymous pages."""
+    cgroup = moment.backend.cgroup
+    if cgroup is None:
+        return None
+    return cgroup.refault_anon_pages if cgroup.swap_in_pages is None else cgroup.swap_in_pages
 
 
 def machine_refault_pages(moment: Moment) -> int | None:
@@ -52,36 +55,17 @@ def anonymous_bytes(moment: Moment) -> int | None:
 
 def cache_bytes(moment: Moment) -> int | None:
     """Page cache the backend lives in, without shared memory: its cgroup's, without one the machine's."""
-    cgroup = moment.backend.cgroup
-    if cgroup is not None:
-        return None if cgroup.file_bytes is None else max(0, cgroup.file_bytes - (cgroup.shared_bytes or 0))
-    meminfo = moment.machine.meminfo
-    if meminfo is None or meminfo.cached_bytes is None:
-        return None
-    return max(0, meminfo.cached_bytes - (meminfo.shared_bytes or 0))
+    return moment.cache_bytes
 
 
 def resident_bytes(moment: Moment) -> int | None:
     """Bytes of the model in page cache at this moment's scan."""
-    residency = moment.backend.residency
-    return None if residency is None else residency.resident_bytes
+    return moment.resident_bytes
 
 
 def busy_slots(moment: Moment) -> int | None:
     """Slots that work on a request, from /slots, else from /metrics."""
-    http = moment.backend.http
-    if http is None:
-        return None
-    if http.slots is not None:
-        # Asked for every moment of the window at every tick: plain loops cost half of what generators do.
-        busy = 0
-        for slot in http.slots:
-            if slot.processing is None:
-                break
-            busy += slot.processing
-        else:
-            return busy
-    return None if http.requests_processing is None else round(http.requests_processing)
+    return moment.busy_slots
 
 
 def prompt_tokens_processed(moment: Moment) -> float | None:
@@ -94,3 +78,40 @@ def decode_calls(moment: Moment) -> float | None:
     """Calls of llama_decode() since the backend started: one a token and slot group, one a batch of a prompt."""
     http = moment.backend.http
     return None if http is None else http.decode_calls_total
+
+
+def read_ios(counters: DiskCounters) -> int | None:
+    """Read requests a disk has done since boot."""
+    return counters.read_ios
+
+
+def read_bytes(counters: DiskCounters) -> int | None:
+    """Bytes a disk has read since boot."""
+    return counters.read_bytes
+
+
+def write_bytes(counters: DiskCounters) -> int | None:
+    """Bytes a disk has written since boot."""
+    return counters.write_bytes
+
+
+def read_ms(counters: DiskCounters) -> int | None:
+    """Milliseconds all read requests of a disk together took since boot."""
+    return counters.read_ms
+
+
+def queue_ms(counters: DiskCounters) -> int | None:
+    """Milliseconds all requests of a disk together were in it since boot."""
+    return counters.queue_ms
+
+
+def disk_total(moment: Moment, disks: Sequence[str], read: Callable[[DiskCounters], int | None]) -> int | None:
+    """A counter over all of `disks` (those at the bottom, so nothing is counted twice); None when there are none or one is unknown."""
+    total = 0
+    for disk in disks:
+        counters = moment.machine.disks.get(disk)
+        value = None if counters is None else read(counters)
+        if value is None:
+            return None
+        total += value
+    return total if disks else None

@@ -13,13 +13,18 @@ from moetuned.decide.detector_paging import MAX_BESTS, PagingAxis, step_paging
 from moetuned.decide.detector_phase import PhaseState, step_phase
 from moetuned.decide.detector_settings import DetectorSettings
 from moetuned.decide.facts import BackendFacts
+from moetuned.decide.growth_kind import GrowthState, squeezed_by
 from moetuned.decide.paging_evidence import Best
+from moetuned.decide.prefill import PrefillState, step_prefill
 from moetuned.schema.event import EventName
 from moetuned.schema.sample import BackendSample
 from moetuned.schema.signals import Signals
 from moetuned.schema.verdict import Reason, Verdict
 
 __all__ = ["Begun", "DetectorSettings", "DetectorState", "Step", "initial", "step"]
+
+
+_SQUEEZED = ("cache_lost_ratio", "own_swap_in_bytes_per_second")
 
 
 class DetectorState(msgspec.Struct, frozen=True):
@@ -29,6 +34,7 @@ class DetectorState(msgspec.Struct, frozen=True):
     phase: PhaseState = PhaseState()
     paging: PagingAxis = PagingAxis()
     memory: MemoryAxis = MemoryAxis()
+    prefill: PrefillState = PrefillState()
 
 
 class Begun(msgspec.Struct, frozen=True):
@@ -65,7 +71,16 @@ def step(
     settings: DetectorSettings,
 ) -> Step:
     """The verdict at `signals.at_seconds`, and what began with it."""
-    phase = step_phase(state.phase, sample, signals.at_seconds, address_known=facts.address_known)
+    phase = step_phase(
+        state.phase,
+        sample,
+        signals.at_seconds,
+        address_known=facts.address_known,
+        signals=signals,
+        settings=settings,
+        clock_ticks=facts.clock_ticks,
+    )
+    same_process = state.phase.process in (None, phase.state.process)
     paging = step_paging(
         state.paging,
         signals,
@@ -73,23 +88,33 @@ def step(
         phase.state.phase,
         facts,
         settings,
-        same_process=state.phase.process in (None, phase.state.process),
+        same_process=same_process,
     )
-    memory = step_memory(state.memory, signals, phase.state.phase, settings)
+    prefill = step_prefill(state.prefill if same_process else PrefillState(), sample, signals, phase.state.phase, facts)
+    memory = step_memory(state.memory, signals, phase.state.phase, settings, sample, facts)
     verdict = Verdict(
         backend=state.backend,
         at_seconds=signals.at_seconds,
         phase=phase.state.phase,
         paging=paging.axis.paging,
         memory=shown(memory.axis),
-        reasons=(phase.reason, *paging.reasons, *memory.reasons),
+        reasons=(*phase.reasons, *paging.reasons, *memory.reasons),
         phase_since=phase.state.since,
         paging_since=paging.axis.since,
         memory_since=memory.axis.since,
     )
     begun = (
-        *(Begun(name, message, (phase.reason,)) for name, message in phase.begun),
-        *(Begun(name, message, paging.reasons) for name, message in paging.begun),
+        *(Begun(name, message, phase.reasons) for name, message in phase.begun),
+        *(
+            Begun(name, _squeezed(name, message, paging.reasons, memory.axis.growth), paging.reasons)
+            for name, message in paging.begun
+        ),
         *(Begun(name, message, memory.reasons) for name, message in memory.begun),
     )
-    return Step(DetectorState(state.backend, phase.state, paging.axis, memory.axis), verdict, begun)
+    return Step(DetectorState(state.backend, phase.state, paging.axis, memory.axis, prefill), verdict, begun)
+
+
+def _squeezed(name: EventName, message: str, reasons: tuple[Reason, ...], growth: GrowthState) -> str:
+    """A thrash's message with what takes the memory, where it thrashes because its cache shrank or its memory is swapped."""
+    by = squeezed_by(growth) if name is EventName.THRASH_BEGIN and reasons[0].signal in _SQUEEZED else None
+    return message if by is None else f"{message}; {by}"

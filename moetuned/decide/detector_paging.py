@@ -6,12 +6,21 @@ import msgspec
 
 from moetuned.decide.detector_settings import DetectorSettings
 from moetuned.decide.facts import BackendFacts
-from moetuned.decide.paging_evidence import Best, Cost, Doing, Evidence, bytes_a_token, weigh
+from moetuned.decide.paging_evidence import (
+    Best,
+    Doing,
+    Evidence,
+    bytes_a_token,
+    cheap_check,
+    cost_checks,
+    doing_checks,
+    weigh,
+)
 from moetuned.schema.event import EventName
 from moetuned.schema.sample import BackendSample
 from moetuned.schema.signals import Signals
 from moetuned.schema.units import format_bytes, format_duration, format_rate, format_ratio
-from moetuned.schema.verdict import Paging, Phase, Reason
+from moetuned.schema.verdict import Check, Paging, Phase, Reason
 
 MAX_STEP_SECONDS = 5.0
 MAX_BESTS = 32
@@ -113,8 +122,8 @@ def _idle(
         idle_resident_bytes=_largest(axis.idle_resident_bytes, resident),
         resident_bytes=resident,
     )
-    lost = _lost_while_idle(axis, mapped, resident, facts)
-    gone = lost is not None and lost >= settings.evicted_ratio
+    check = _evicted(axis, mapped, facts, settings)
+    lost, gone = check.value, bool(check.beyond)
     axis = msgspec.structs.replace(axis, evicted_seconds=axis.evicted_seconds + dt if gone else 0.0)
     if gone and not axis.evicted and axis.evicted_seconds >= settings.evicted_hold_seconds:
         text = (
@@ -141,13 +150,26 @@ def _idle_rest(axis: PagingAxis, signals: Signals, settings: DetectorSettings) -
         message = "requests stopped, so nothing thrashes now; it may begin again with the next one"
         reason = _reason("busy_slots", 0.0, None, axis.idle_seconds, "idle; it was thrashing before")
         return PagingStep(_become(axis, Paging.UNKNOWN, signals), (reason,), ((EventName.THRASH_END, message),))
-    ratio = signals.get("resident_ratio")
-    if ratio is not None and ratio >= settings.steady_resident_ratio:
+    check = _full(signals, settings)
+    ratio = check.value
+    if check.beyond:
         text = f"idle, {format_ratio(ratio)} of the model resident"
         reason = _reason("resident_ratio", ratio, settings.steady_resident_ratio, axis.idle_seconds, text)
         return PagingStep(_become(axis, Paging.STEADY, signals), (reason,))
     text = f"idle for {format_duration(axis.idle_seconds)}; as it was when it worked last"
     return PagingStep(axis, (_reason("busy_slots", 0.0, None, axis.idle_seconds, text),))
+
+
+def _evicted(axis: PagingAxis, mapped: int | None, facts: BackendFacts, settings: DetectorSettings) -> Check:
+    """Whether somebody else pushed the model out while it was idle."""
+    lost, limit = _lost_while_idle(axis, mapped, axis.resident_bytes, facts), settings.evicted_ratio
+    return Check("left_memory_ratio", lost, limit, beyond=None if lost is None else lost >= limit, would="cold")
+
+
+def _full(signals: Signals, settings: DetectorSettings) -> Check:
+    """Whether so much of the model is in memory that nothing of it is missed."""
+    ratio, limit = signals.get("resident_ratio"), settings.steady_resident_ratio
+    return Check("resident_ratio", ratio, limit, beyond=None if ratio is None else ratio >= limit, would="steady")
 
 
 def _lost_while_idle(axis: PagingAxis, mapped: int | None, resident: int | None, facts: BackendFacts) -> float | None:
@@ -175,7 +197,7 @@ def _working(
     dt = min(signals.dt_seconds or 0.0, MAX_STEP_SECONDS)
     thrashing = axis.paging is Paging.THRASHING
     busy = round(signals.get("busy_slots") or 0.0)
-    best = next((one for one in axis.best if one.busy_slots == busy), None)
+    best = best_of(axis, signals)
     evidence = weigh(signals, phase, facts, settings, best=best, paging=axis.paging)
     if evidence.doing is Doing.UNKNOWN:
         reason = _reason("process_read_bytes_per_second", None, None, None, "whose reads these are is unknown")
@@ -227,21 +249,25 @@ def _learn(axis: PagingAxis, signals: Signals, evidence: Evidence, busy: int) ->
     return msgspec.structs.replace(axis, last_tokens_per_second=speed, best=best)
 
 
-def _cause(axis: PagingAxis, evidence: Evidence, settings: DetectorSettings) -> Cost | None:
+def _cause(axis: PagingAxis, evidence: Evidence, settings: DetectorSettings) -> Check | None:
     """Why it thrashes now; None while it does not, or while this very tick shows no cost (it is getting better)."""
     for cost in evidence.costs:
-        if cost.blind:
-            lasted, needed = axis.blind_seconds, settings.blind_hold_seconds
-        elif cost.weak:
-            lasted, needed = axis.weak_seconds, settings.weak_hold_seconds
-        else:
-            lasted, needed = axis.strong_seconds, settings.thrash_hold_seconds
+        lasted, needed = hold(axis, cost, settings)
         if lasted >= 0.95 * needed:
             return cost
     return None
 
 
-def _thrash(axis: PagingAxis, signals: Signals, cause: Cost) -> PagingStep:
+def hold(axis: PagingAxis, cost: Check, settings: DetectorSettings) -> tuple[float, float]:
+    """Seconds that signs as sure as this one have been beyond their limits, and seconds they must be."""
+    if cost.blind:
+        return axis.blind_seconds, settings.blind_hold_seconds
+    if cost.weak:
+        return axis.weak_seconds, settings.weak_hold_seconds
+    return axis.strong_seconds, settings.thrash_hold_seconds
+
+
+def _thrash(axis: PagingAxis, signals: Signals, cause: Check) -> PagingStep:
     reasons = _thrash_reasons(axis, signals, (cause,))
     message = f"it thrashes: {cause.text}; {reasons[-1].text}; {_ADVICE.get(cause.signal, _ADVICE_OTHER)}"
     stepped = _become(axis, Paging.THRASHING, signals, calm_seconds=0.0)
@@ -253,11 +279,12 @@ _ADVICE = {
     "bytes_per_token": "lower the read-ahead of its disk, or give it more memory",
     "read_amplification": "lower the read-ahead of its disk, or give it more memory",
     "bytes_per_major_fault": "lower the read-ahead of its disk, or give it more memory",
+    "own_swap_in_bytes_per_second": "end what takes its memory, give it a shorter context or a smaller prompt cache, or more memory",
 }
 _ADVICE_OTHER = "give it more memory, or use a smaller model or context"
 
 
-def _thrash_reasons(axis: PagingAxis, signals: Signals, costs: tuple[Cost, ...]) -> tuple[Reason, ...]:
+def _thrash_reasons(axis: PagingAxis, signals: Signals, costs: tuple[Check, ...]) -> tuple[Reason, ...]:
     held = max(axis.strong_seconds, axis.weak_seconds, axis.blind_seconds)
     reasons = [_reason(cost.signal, cost.value, cost.limit, held, cost.text) for cost in costs]
     return (*reasons, _refault_reason(axis, signals))
@@ -328,3 +355,58 @@ def _become(axis: PagingAxis, paging: Paging, signals: Signals, **changes: float
 
 def _reason(signal: str, value: float | None, limit: float | None, held: float | None, text: str) -> Reason:
     return Reason(axis="paging", signal=signal, value=value, limit=limit, held_seconds=held, text=text)
+
+
+# --- as it stands, for people; a tick does not ask ---
+
+
+def paging_checks(
+    axis: PagingAxis,
+    signals: Signals,
+    sample: BackendSample,
+    phase: Phase,
+    facts: BackendFacts,
+    settings: DetectorSettings,
+) -> tuple[Check, ...]:
+    """What the rules of this axis look at in this phase, as it stands after this tick's step."""
+    if phase in (Phase.ABSENT, Phase.LOADING) or signals.dt_seconds is None:
+        return ()
+    if phase is Phase.IDLE:
+        return _idle_checks(axis, signals, sample, facts, settings)
+    best = best_of(axis, signals)
+    costs = cost_checks(signals, phase, facts, settings, best=best, paging=axis.paging)
+    quiet, little, filling, again = doing_checks(signals, facts, settings)
+    steady = settings.steady_hold_seconds
+    return (
+        _held(quiet, axis.quiet_seconds, steady, "steady"),
+        _held(little, axis.quiet_seconds, steady, "steady"),
+        _held(filling, 0.0, 0.0, "warming"),
+        _held(again, axis.churn_seconds, settings.streaming_hold_seconds, "streaming"),
+        cheap_check(signals, facts, settings, axis.paging),
+        *(_held(cost, *hold(axis, cost, settings), "thrashing") for cost in costs),
+    )
+
+
+def best_of(axis: PagingAxis, signals: Signals) -> Best | None:
+    """The warm best with as many slots busy as now."""
+    busy = round(signals.get("busy_slots") or 0.0)
+    return next((one for one in axis.best if one.busy_slots == busy), None)
+
+
+def _held(check: Check, held: float, needed: float, would: str) -> Check:
+    return msgspec.structs.replace(
+        check, held_seconds=held if check.beyond else 0.0, needed_seconds=needed, would=would
+    )
+
+
+def _idle_checks(
+    axis: PagingAxis, signals: Signals, sample: BackendSample, facts: BackendFacts, settings: DetectorSettings
+) -> tuple[Check, ...]:
+    mapped = None if sample.process is None else sample.process.rss_file_bytes
+    evicted = _held(
+        _evicted(axis, mapped, facts, settings), axis.evicted_seconds, settings.evicted_hold_seconds, "cold"
+    )
+    if evicted.value is None:
+        unknown = "neither its mapped memory nor a scan of its residency was seen twice while it is idle"
+        evicted = msgspec.structs.replace(evicted, unknown=unknown)
+    return (evicted, _full(signals, settings))

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import msgspec
 
+from moetuned.decide.detector_hung import Stillness, hung_text, reasons_of, step_stillness
+from moetuned.decide.detector_settings import DetectorSettings
 from moetuned.schema.event import EventName
 from moetuned.schema.sample import BackendHttp, BackendSample
+from moetuned.schema.signals import Signals
 from moetuned.schema.verdict import Phase, Reason
 
 _WORKING = frozenset({Phase.PREFILL, Phase.DECODE})
+_DEFAULT_SETTINGS = DetectorSettings()
 _READY = frozenset({Phase.IDLE, Phase.PREFILL, Phase.DECODE})
 
 
@@ -21,32 +25,57 @@ class PhaseState(msgspec.Struct, frozen=True):
     was_ready: bool = False
     down: bool = False
     oom_kills: int | None = None
+    stillness: Stillness = Stillness()
 
 
 class PhaseStep(msgspec.Struct, frozen=True):
-    """The next state, why, and what began: an event's name and message."""
+    """The next state, why, and what began: an event's name and message. `more`: that it hangs or is paused."""
 
     state: PhaseState
     reason: Reason
     begun: tuple[tuple[EventName, str], ...] = ()
+    more: tuple[Reason, ...] = ()
+
+    @property
+    def reasons(self) -> tuple[Reason, ...]:
+        """All of them, the weightiest first."""
+        return (*self.more, self.reason)
 
 
 def step_phase(
-    state: PhaseState, sample: BackendSample, at_seconds: float, *, address_known: bool = False
+    state: PhaseState,
+    sample: BackendSample,
+    at_seconds: float,
+    *,
+    address_known: bool = False,
+    signals: Signals | None = None,
+    settings: DetectorSettings = _DEFAULT_SETTINGS,
+    clock_ticks: int = 100,
 ) -> PhaseStep:
-    """Phase at this sample. `address_known`: it can be asked over HTTP, so no answer is one that did not come."""
+    """Phase at this sample. `address_known`: it can be asked over HTTP, so no answer is one that did not come.
+
+    Without `signals` nothing is said of whether it hangs.
+    """
     seen = state.process if sample.process is None else (sample.process.pid, sample.process.start_ticks)
     if seen != state.process:
-        state = msgspec.structs.replace(state, process=seen, was_ready=False, phase=Phase.UNKNOWN, since=None)
+        state = msgspec.structs.replace(
+            state, process=seen, was_ready=False, phase=Phase.UNKNOWN, since=None, stillness=Stillness()
+        )
     phase, text = _phase(state, sample, address_known=address_known)
     begun: list[tuple[EventName, str]] = []
     down = state.down
+    still = state.stillness
+    if signals is not None:
+        still = step_stillness(still, sample, signals, settings, was_ready=state.was_ready, clock_ticks=clock_ticks)
     oom_kills = state.oom_kills if sample.cgroup is None or sample.cgroup.oom_kills is None else sample.cgroup.oom_kills
     if phase is Phase.ABSENT and not down and state.process is not None:
         down = True
         killed = oom_kills is not None and state.oom_kills is not None and oom_kills > state.oom_kills
         begun.append((EventName.BACKEND_DOWN, _down_message(state, killed=killed)))
-    elif phase in _READY and down:
+    elif still.hung and not down:
+        down = True
+        begun.append((EventName.BACKEND_DOWN, _hung_message(still)))
+    elif phase in _READY and down and not still.hung:
         down = False
         begun.append((EventName.BACKEND_RECOVERED, f"{sample.name} answers again"))
     next_state = PhaseState(
@@ -56,9 +85,14 @@ def step_phase(
         was_ready=state.was_ready or phase in _READY,
         down=down,
         oom_kills=oom_kills,
+        stillness=still,
     )
     reason = Reason(axis="phase", signal="http", value=None, limit=None, held_seconds=None, text=text)
-    return PhaseStep(next_state, reason, tuple(begun))
+    return PhaseStep(next_state, reason, tuple(begun), reasons_of(still, settings))
+
+
+def _hung_message(still: Stillness) -> str:
+    return f"it hangs: {hung_text(still).removeprefix('hung: ')}; look at its log and restart it"
 
 
 def _down_message(state: PhaseState, *, killed: bool) -> str:

@@ -20,7 +20,10 @@ class DetectorSettings(msgspec.Struct, frozen=True):
     near_seconds: float = 25.0
     """A steady growth that reaches the limit within this time is near it, too; a restart of a backend needs that long."""
     trend_headroom_ratio: float = 0.5
-    """Above this headroom growth alone is no reason."""
+    """Above this headroom growth alone is no reason,"""
+    surely_near_seconds: float = 14.0
+    """unless the limit is reached within this time, however much room there is now: ten seconds of warning are wanted, and one
+    look may pass before it is seen and one before it is said."""
     memory_hold_seconds: float = 1.0
     memory_release_seconds: float = 5.0
     memory_release_factor: float = 1.25
@@ -61,6 +64,14 @@ class DetectorSettings(msgspec.Struct, frozen=True):
     """and this much less of the experts is resident."""
     excess_window_ratio: float = 2.5
     excess_window_bytes: int = 2 << 20
+    swap_in_bytes_per_second: float = 4 * MEGABYTE
+    """The backend's own memory that comes back from swap: a thousand pages a second;"""
+    swap_out_ratio: float = 0.25
+    """at least this share of that goes out again meanwhile;"""
+    swap_returns_ratio: float = 0.5
+    """where that is not known, what is in swap falls by no more than this share of it;"""
+    swap_stall_ratio: float = 0.05
+    """and where its cgroup's PSI is known, it stalls for memory at least so much of the time."""
     release_factor: float = 0.8
     """A thrash ends only below this share of the limit that began it (or above 1/0.8 of a lower limit)."""
 
@@ -76,3 +87,9 @@ class DetectorSettings(msgspec.Struct, frozen=True):
     """Share of the model that left the page cache while the backend was idle."""
     evicted_hold_seconds: float = 1.0
     steady_resident_ratio: float = 0.95
+
+    hung_hold_seconds: float = 60.0
+    """A backend with a request at which nothing moves, no token, no read, no processor time, no wait for a disk, hangs after this.
+
+    Nothing local stands still so long: llama.cpp spins or reads while it works. What it may wait for is another machine (RPC).
+    """

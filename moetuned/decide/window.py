@@ -6,29 +6,34 @@ A gap of more than `MAX_GAP_SECONDS`, another pid or another start time begins a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
 from moetuned.decide.facts import BackendFacts
-from moetuned.schema.sample import BackendSample, MachineSample, Sample
+from moetuned.decide.moment import Moment, moment_of
+from moetuned.schema.sample import BackendSample, Sample
+
+__all__ = [
+    "MAX_GAP_SECONDS", "MAX_MOMENTS", "Moment", "Window", "increase", "last_seconds", "latest", "next_window", "once", "rate",
+    "stall_ratio", "tick_rate", "trend", "window_of",
+]  # fmt: skip
 
 MAX_GAP_SECONDS = 5.0
 MAX_MOMENTS = 128
 
-
-class Moment(msgspec.Struct, frozen=True):
-    """One sample as far as it concerns one backend."""
-
-    at_seconds: float
-    machine: MachineSample
-    backend: BackendSample
+T = TypeVar("T")
 
 
 class Window(msgspec.Struct, frozen=True):
-    """Moments of one process without a gap, oldest first (the last is now), and what is known of the backend."""
+    """Moments of one process without a gap, oldest first (the last is now), and what is known of the backend.
+
+    `known`: what was worked out of it already, see `once`.
+    """
 
     moments: tuple[Moment, ...]
     facts: BackendFacts
+    known: dict[Callable[[Window], Any], Any] = msgspec.field(default_factory=dict)
 
     @property
     def now(self) -> Moment:
@@ -45,16 +50,48 @@ def window_of(samples: Sequence[Sample], backend: str, facts: BackendFacts) -> W
     """The unbroken run of moments that ends with the last sample; None when the backend is not in that sample."""
     moments: list[Moment] = []
     for sample in reversed(samples[-MAX_MOMENTS:]):
-        for own in sample.backends:
-            if own.name == backend:
-                break
-        else:
+        own = _of_backend(sample, backend)
+        if own is None:
             break
-        moment = Moment(sample.at_seconds, sample.machine, own)
+        moment = moment_of(sample.at_seconds, sample.machine, own)
         if moments and not _continues(moment, moments[-1]):
             break
         moments.append(moment)
     return Window(tuple(reversed(moments)), facts) if moments else None
+
+
+def next_window(
+    window: Window | None, sample: Sample, backend: str, facts: BackendFacts, keep_seconds: float
+) -> Window | None:
+    """What `window_of` gives for the samples of the last `keep_seconds`, from what it gave one sample earlier.
+
+    `window`: that of the sample before, None when there was none or the backend was not in it.
+    """
+    own = _of_backend(sample, backend)
+    if own is None:
+        return None
+    moment = moment_of(sample.at_seconds, sample.machine, own)
+    if window is None or not _continues(window.now, moment):
+        return Window((moment,), facts)
+    first, moments = max(0, len(window.moments) + 1 - MAX_MOMENTS), window.moments
+    while first < len(moments) and moment.at_seconds - moments[first].at_seconds > keep_seconds:
+        first += 1
+    return Window((*moments[first:], moment), facts)
+
+
+def once(window: Window, work_out: Callable[[Window], T]) -> T:
+    """`work_out(window)`, worked out once for this window: for what several signals stand on. By the function: no lambda."""
+    if work_out not in window.known:
+        window.known[work_out] = work_out(window)
+    found: T = window.known[work_out]
+    return found
+
+
+def _of_backend(sample: Sample, name: str) -> BackendSample | None:
+    for own in sample.backends:
+        if own.name == name:
+            return own
+    return None
 
 
 def _continues(earlier: Moment, later: Moment) -> bool:

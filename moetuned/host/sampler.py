@@ -6,6 +6,7 @@ number: when the process ends its files give ESRCH, also when the pid is in use 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import os
@@ -19,6 +20,10 @@ from moetuned.schema.sample import BackendIdentity, RawBackend, RawSample
 log = logging.getLogger(__name__)
 
 _CHUNK_BYTES = 64 << 10
+_WHOLE_BYTES = 2048
+"""A read that gives less was the last. The kernel fills a page with lines and hands it out (seq_file.rst), so only what is left
+behind the last page, or all of a shorter text, is below half a page: no line of these files is that long.
+"""
 _LIMIT_BYTES = 1 << 20
 _ENDED = (errno.ESRCH, errno.ENOENT)
 """What the files of a process that has ended give: ESRCH when read, either of them when opened, by the kernel's version."""
@@ -47,31 +52,45 @@ class _Process:
         self._ended = True
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
-            os.close(descriptor)
+            _close(descriptor)
 
     def _open_directory(self) -> None:
+        """Kept only once it is known whose it is: what fails before that is tried again."""
         try:
-            self._descriptor = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            opened = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except FileNotFoundError:
             self.end()
-        if self._descriptor is not None and self._start_ticks not in (None, self._read_start_ticks()):
-            self.end()
+        else:
+            try:
+                self._ended = self._start_ticks not in (None, _start_ticks_in(opened))
+                if not self._ended:
+                    self._descriptor, opened = opened, -1
+            finally:
+                if opened >= 0:
+                    _close(opened)
         if self._ended:
             raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH))
 
-    def _read_start_ticks(self) -> int | None:
-        descriptor = os.open("stat", _OPEN, dir_fd=self._descriptor)
-        try:
-            counters = parse_process(0, os.read(descriptor, 4096).decode("utf-8", "replace"), None, None)
-        finally:
-            os.close(descriptor)
-        return None if counters is None else counters.start_ticks
+
+def _start_ticks_in(directory: int) -> int | None:
+    descriptor = os.open("stat", _OPEN, dir_fd=directory)
+    try:
+        counters = parse_process(0, os.read(descriptor, 4096).decode("utf-8", "replace"), None, None)
+    finally:
+        _close(descriptor)
+    return None if counters is None else counters.start_ticks
+
+
+def _close(descriptor: int) -> None:
+    """It is closed whatever close(2) says; a file of lxcfs says ENOTCONN once lxcfs has ended."""
+    with contextlib.suppress(OSError):
+        os.close(descriptor)
 
 
 class _File:
     """One file: its descriptor while it can be read."""
 
-    __slots__ = ("_descriptor", "_location", "_process", "failures", "path", "trouble")
+    __slots__ = ("_descriptor", "_location", "_process", "failures", "path", "trouble", "undecided")
 
     def __init__(self, path: str, location: str, process: _Process | None) -> None:
         self.path = path
@@ -80,6 +99,8 @@ class _File:
         self._descriptor: int | None = None
         self.failures = 0
         self.trouble: str | None = None
+        self.undecided = False
+        """It is of a process, could not be read the last time, and not because that has ended."""
 
     def read(self) -> str | None:
         """Its text now; None when it cannot be read (`trouble` says why)."""
@@ -94,6 +115,7 @@ class _File:
                     continue
                 self._failed(error)
                 return None
+            self.undecided = False
             if self.trouble is not None:
                 log.info("%s can be read again", self.path)
                 self.trouble = None
@@ -102,7 +124,7 @@ class _File:
     def close(self) -> None:
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
-            os.close(descriptor)
+            _close(descriptor)
 
     def _read_open(self) -> str:
         descriptor = self._descriptor
@@ -110,10 +132,8 @@ class _File:
             descriptor = self._descriptor = (
                 os.open(self._location, _OPEN) if self._process is None else self._process.open(self._location)
             )
-        chunk = os.pread(descriptor, _CHUNK_BYTES, 0)
-        # The kernel may hand out a long text page by page: only an empty read is its end.
-        data, more = chunk, chunk
-        while more and len(data) < _LIMIT_BYTES:
+        data = more = os.pread(descriptor, _CHUNK_BYTES, 0)
+        while len(more) >= _WHOLE_BYTES and len(data) < _LIMIT_BYTES:
             more = os.pread(descriptor, _CHUNK_BYTES, len(data))
             data += more
         return data.decode("utf-8", "replace")
@@ -121,6 +141,7 @@ class _File:
     def _failed(self, error: OSError) -> None:
         self.failures += 1
         trouble = error.strerror or str(error)
+        self.undecided = self._process is not None and error.errno not in _ENDED
         if trouble != self.trouble:
             # That a process has ended is told where it matters, not once a file.
             ended = self._process is not None and error.errno in _ENDED
@@ -142,20 +163,29 @@ class Sampler:
     def read(self, identities: Sequence[BackendIdentity], backends: Mapping[str, RawBackend]) -> RawSample:
         """All files now; `backends` (HTTP and residency, read elsewhere) is handed on as it is.
 
-        What belongs to a backend that is not among `identities` any more is closed.
+        What belongs to a backend that is not among `identities` any more is closed. A file of a process that cannot be read although
+        the process has not ended (out of descriptors, or of memory) is left out: None there means that it has ended.
         """
         wanted = tuple(identities)
         if wanted != self._identities:
             self._watch(wanted)
         at, wall = self._clock.monotonic(), self._clock.wall()
-        return RawSample(
-            t=at, wall=wall, files={file.path: file.read() for file in self._files.values()}, backends=dict(backends)
-        )
+        files: dict[str, str | None] = {}
+        for file in self._files.values():
+            text = file.read()
+            if text is not None or not file.undecided:
+                files[file.path] = text
+        return RawSample(t=at, wall=wall, files=files, backends=dict(backends))
 
     @property
     def errors(self) -> dict[str, int]:
         """Failed reads by path, for the files that are watched now."""
         return {file.path: file.failures for file in self._files.values() if file.failures}
+
+    @property
+    def troubles(self) -> dict[str, str]:
+        """Why a file could not be read the last time, by path."""
+        return {file.path: file.trouble for file in self._files.values() if file.trouble is not None}
 
     def close(self) -> None:
         """Close everything; `read` opens again what it needs."""

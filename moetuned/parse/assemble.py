@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from moetuned.parse.cgroup_memory import cgroup_file_names, parse_cgroup_memory
+from moetuned.parse.cgroup_memory import above_file_names, cgroup_file_names, parse_cgroup_memory
 from moetuned.parse.disk_stat import parse_disk_stat
 from moetuned.parse.llama_http import parse_llama_http
 from moetuned.parse.meminfo import parse_meminfo
@@ -17,6 +17,7 @@ from moetuned.parse.vmstat import parse_vmstat
 from moetuned.schema.sample import (
     BackendIdentity,
     BackendSample,
+    CgroupAbove,
     CgroupMemory,
     DiskCounters,
     MachineSample,
@@ -38,14 +39,21 @@ def machine_paths() -> tuple[str, ...]:
 
 
 def backend_paths(identity: BackendIdentity) -> tuple[str, ...]:
-    """Files about one backend: its process, its cgroup, the disks under its model."""
+    """Files about one backend: its process, its cgroup and those above with a limit, the disks under its model."""
     process = () if identity.pid is None else tuple(f"/proc/{identity.pid}/{name}" for name in ("stat", "status", "io"))
     cgroup = (
         ()
         if identity.cgroup_directory is None or identity.cgroup_version is None
         else tuple(f"{identity.cgroup_directory}/{name}" for name in cgroup_file_names(identity.cgroup_version))
     )
-    return (*process, *cgroup, *(_disk_path(disk) for disk in identity.disks))
+    above = (
+        ()
+        if identity.cgroup_version is None
+        else tuple(
+            f"{one}/{name}" for one in identity.limited_above for name in above_file_names(identity.cgroup_version)
+        )
+    )
+    return (*process, *cgroup, *above, *(_disk_path(disk) for disk in identity.disks))
 
 
 def assemble(raw: RawSample, identities: Sequence[BackendIdentity]) -> Sample:
@@ -94,6 +102,7 @@ def _backend(raw: RawSample, identity: BackendIdentity) -> BackendSample:
         http=parse_llama_http(rest.http),
         residency=_residency(rest.residency, identity.page_bytes),
         cgroup_directory=identity.cgroup_directory,
+        above=_above(raw.files, identity),
     )
 
 
@@ -103,6 +112,17 @@ def _cgroup(files: Mapping[str, str | None], identity: BackendIdentity) -> Cgrou
         return None
     names = cgroup_file_names(version)
     return parse_cgroup_memory(version, {name: files.get(f"{directory}/{name}") for name in names})
+
+
+def _above(files: Mapping[str, str | None], identity: BackendIdentity) -> tuple[CgroupAbove, ...]:
+    version, found = identity.cgroup_version, []
+    for directory in identity.limited_above if version is not None else ():
+        assert version is not None
+        texts = {name: files.get(f"{directory}/{name}") for name in above_file_names(version)}
+        memory = parse_cgroup_memory(version, texts)
+        if memory is not None:
+            found.append(CgroupAbove(directory, memory))
+    return tuple(found)
 
 
 def _residency(raw: RawResidency | None, page_bytes: int) -> Residency | None:

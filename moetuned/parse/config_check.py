@@ -110,6 +110,7 @@ def _check_tuning(config: Config, known: Collection[str] | None) -> Iterator[Pro
 
 def _check_watch(config: Config) -> Iterator[Problem]:
     yield from _duration(("watch", "interval"), config.watch.interval, _INTERVAL_SECONDS)
+    yield from _duration(("watch", "idle_interval"), config.watch.idle_interval, _INTERVAL_SECONDS)
     yield from _duration(("watch", "residency_every"), config.watch.residency_every, _RESIDENCY_SECONDS)
 
 

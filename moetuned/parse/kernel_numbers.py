@@ -5,16 +5,21 @@ The kernel ends each line with a newline, so a line without one was cut and its 
 
 from __future__ import annotations
 
-MAX_DIGITS = 20
-"""More than any 64-bit number has; longer text is no counter."""
+_MAX_DIGITS = 20
+NUMBERS_END = 1 << 62
+"""From here on it is no count: a negative one printed without its sign (lxcfs: MemFree when more is in use than the limit), the "no
+limit" of cgroup v1, or rubbish. A few smaller ones can be added up and still fit 64 bits."""
+MEMORY_END_BYTES = 1 << 60
+"""No machine has an exbibyte."""
 
 
 def whole_number(text: str) -> int | None:
-    """The non-negative number that `text` is, or None."""
+    """The number that `text` is, from 0 to below NUMBERS_END, or None."""
     digits = text.strip()
-    if not digits or len(digits) > MAX_DIGITS or not (digits.isascii() and digits.isdigit()):
+    if not digits or len(digits) > _MAX_DIGITS or not (digits.isascii() and digits.isdigit()):
         return None
-    return int(digits)
+    number = int(digits)
+    return number if number < NUMBERS_END else None
 
 
 def single_number(text: str | None) -> int | None:
@@ -50,4 +55,4 @@ def line_kilobytes(text: str, key: str) -> int | None:
     if value is None or not value.endswith(" kB"):
         return None
     kilobytes = whole_number(value[:-3])
-    return None if kilobytes is None else kilobytes * 1024
+    return None if kilobytes is None or kilobytes * 1024 >= MEMORY_END_BYTES else kilobytes * 1024

@@ -40,6 +40,8 @@ _FLAGS: dict[str, _Flag] = {
     "prefix": _Flag(("--api-prefix",), "LLAMA_ARG_API_PREFIX"),
     "tls_key": _Flag(("--ssl-key-file",), "LLAMA_ARG_SSL_KEY_FILE"),
     "sleep": _Flag(("--sleep-idle-seconds",), None),
+    "batch": _Flag(("-b", "--batch-size"), "LLAMA_ARG_BATCH"),
+    "micro_batch": _Flag(("-ub", "--ubatch-size"), "LLAMA_ARG_UBATCH"),
     "metrics": _Flag(("--metrics",), "LLAMA_ARG_ENDPOINT_METRICS", switch=True),
 }
 _BY_SPELLING = {spelling: (name, flag) for name, flag in _FLAGS.items() for spelling in flag.spellings}
@@ -65,6 +67,8 @@ def describe_arguments(arguments: Sequence[str], environ: Mapping[str, str]) -> 
         url_unknown=url_unknown,
         metrics="metrics" in said,
         sleeps_after_seconds=_positive(said.get("sleep")),
+        batch_tokens=_positive(said.get("batch")),
+        micro_batch_tokens=_positive(said.get("micro_batch")),
     )
 
 

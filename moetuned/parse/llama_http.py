@@ -35,6 +35,7 @@ class _Slot(msgspec.Struct):
     state: Any = None
     n_prompt_tokens: Any = None
     n_prompt_tokens_processed: Any = None
+    n_prompt_tokens_cache: Any = None
     next_token: list[_NextToken] | _NextToken | None = None
 
 
@@ -64,7 +65,7 @@ def parse_llama_http(bodies: Mapping[str, str]) -> BackendHttp | None:
     metrics = _body(bodies.get("/metrics")) or ""
     return BackendHttp(
         health=_health(bodies.get("/health")),
-        slots=_slots(_body(bodies.get("/slots"))),
+        slots=_slots(bodies.get("/slots")),
         sleeping=_sleeping(_body(bodies.get("/props"))),
         tokens_predicted_total=_metric(metrics, "llamacpp:tokens_predicted_total"),
         prompt_tokens_total=_metric(metrics, "llamacpp:prompt_tokens_total"),
@@ -108,10 +109,14 @@ def _failure(reason: str) -> str:
 
 
 def _slots(body: str | None) -> tuple[Slot, ...] | None:
-    decoded = _decode(_SLOTS, body)
-    if not isinstance(decoded, list) or len(decoded) > MAX_SLOTS:
-        return None
-    return tuple(_slot(position, slot) for position, slot in enumerate(decoded))
+    decoded = needed_slots(body)
+    return None if decoded is None else tuple(_slot(position, slot) for position, slot in enumerate(decoded))
+
+
+def needed_slots(body: str | None) -> list[Any] | None:
+    """The fields of /slots that are needed here, with the values that came; None for a body that makes no sense."""
+    decoded = _decode(_SLOTS, _body(body))
+    return decoded if isinstance(decoded, list) and len(decoded) <= MAX_SLOTS else None
 
 
 def _slot(position: int, slot: _Slot) -> Slot:
@@ -130,6 +135,7 @@ def _slot(position: int, slot: _Slot) -> Slot:
         prompt_tokens=_count(slot.n_prompt_tokens),
         prompt_tokens_processed=_count(slot.n_prompt_tokens_processed),
         decoded_tokens=None if token is None else _count(token.n_decoded),
+        prompt_tokens_cached=_count(slot.n_prompt_tokens_cache),
     )
 
 

@@ -15,7 +15,7 @@ def is_read_only(mounts: str, path: str) -> bool:
     mount /proc/sys and /sys so.
     """
     longest, read_only = -1, False
-    for line in mounts.splitlines():
+    for line in mounts.split("\n"):
         fields = line.split(" ")
         if len(fields) < 4:
             continue

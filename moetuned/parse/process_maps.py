@@ -12,7 +12,7 @@ def mapped_files(maps: str, suffix: str) -> tuple[str, ...]:
     The kernel writes a newline in a name as an escape of four characters; such names are given as they are written.
     """
     found: dict[str, None] = {}
-    for line in maps.splitlines():
+    for line in maps.split("\n"):
         fields = line.split(None, _PATH_FIELD)
         if len(fields) > _PATH_FIELD and fields[_PATH_FIELD].startswith("/"):
             path = fields[_PATH_FIELD]

@@ -24,3 +24,5 @@ class BackendDescription(msgspec.Struct, frozen=True):
     url_unknown: str | None = None
     metrics: bool = False
     sleeps_after_seconds: int | None = None
+    batch_tokens: int | None = None
+    micro_batch_tokens: int | None = None

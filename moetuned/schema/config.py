@@ -224,6 +224,13 @@ class Watch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How the daemon looks."""
 
     interval: Annotated[Duration, Meta(description="Time between ticks, 200ms to 4s.")] = "1s"
+    idle_interval: Annotated[
+        Duration,
+        Meta(
+            description="Longest time between ticks while no backend does anything and memory is ok, 200ms to 4s; what is not longer than "
+            "interval changes nothing."
+        ),
+    ] = "4s"
     discover: Annotated[bool, Meta(description="Also watch running backends that the config does not name.")] = True
     residency_every: Annotated[Duration, Meta(description="Time between residency scans of a model, 1s or more.")] = (
         "10s"

@@ -77,11 +77,15 @@ class Pressure(msgspec.Struct, frozen=True, gc=False):
 
 
 class DiskCounters(msgspec.Struct, frozen=True, gc=False):
-    """/sys/block/<dev>/stat."""
+    """/sys/block/<dev>/stat. `*_ms` of reads and `queue_ms` are summed over requests, `busy_ms` is time in which there was one."""
 
     read_ios: int | None = None
     read_bytes: int | None = None
     busy_ms: int | None = None
+    read_ms: int | None = None
+    write_bytes: int | None = None
+    in_flight: int | None = None
+    queue_ms: int | None = None
 
 
 class ProcessCounters(msgspec.Struct, frozen=True, gc=False):
@@ -121,6 +125,18 @@ class CgroupMemory(msgspec.Struct, frozen=True, gc=False):
     reclaimable_file_bytes: int | None = None
     """Page cache on the LRU lists (active_file + inactive_file): neither shared memory nor locked."""
     reclaimable_slab_bytes: int | None = None
+    swap_in_pages: int | None = None
+    """Pages read from swap for it, where the kernel counts that by cgroup (`pswpin` of memory.stat); so `swap_out_pages`."""
+    swap_out_pages: int | None = None
+    high_passed: int | None = None
+    """How often it went over `memory.high` and was made to reclaim (v2)."""
+
+
+class CgroupAbove(msgspec.Struct, frozen=True, gc=False):
+    """A memory cgroup above the backend's that has a limit, which is shared with everything else below it."""
+
+    directory: str
+    memory: CgroupMemory
 
 
 class Slot(msgspec.Struct, frozen=True, gc=False):
@@ -133,6 +149,8 @@ class Slot(msgspec.Struct, frozen=True, gc=False):
     prompt_tokens: int | None = None
     prompt_tokens_processed: int | None = None
     decoded_tokens: int | None = None
+    prompt_tokens_cached: int | None = None
+    """Tokens of the prompt that were in its cache already; they are not processed again."""
 
 
 class BackendHttp(msgspec.Struct, frozen=True):
@@ -185,6 +203,8 @@ class BackendSample(msgspec.Struct, frozen=True):
     http: BackendHttp | None = None
     residency: Residency | None = None
     cgroup_directory: str | None = None
+    above: tuple[CgroupAbove, ...] = ()
+    """Cgroups with a limit above its own, the nearest first."""
 
 
 class Sample(msgspec.Struct, frozen=True):
@@ -200,8 +220,9 @@ class BackendIdentity(msgspec.Struct, frozen=True):
     """Which paths and numbers belong to a backend, so that raw text can be assembled into a `BackendSample`.
 
     `cgroup_directory`: absolute directory of its memory cgroup, None when it is in the root cgroup.
-    `disks`: names under /sys/block of the devices under its model. `start_ticks`: field 22 of /proc/<pid>/stat; None: the
-    process that has the pid when it is first looked at.
+    `limited_above`: directories above that one which have a limit, the nearest first. `disks`: names under /sys/block of the
+    devices under its model. `start_ticks`: field 22 of /proc/<pid>/stat; None: the process that has the pid when it is first
+    looked at.
     """
 
     name: str
@@ -213,3 +234,4 @@ class BackendIdentity(msgspec.Struct, frozen=True):
     page_bytes: int = 4096
     clock_ticks: int = 100
     start_ticks: int | None = None
+    limited_above: tuple[str, ...] = ()

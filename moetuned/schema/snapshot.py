@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import msgspec
 
+from moetuned.schema.device import DeviceView
 from moetuned.schema.event import Event
 from moetuned.schema.model import ModelLayout
+from moetuned.schema.neighbour import Neighbour
 from moetuned.schema.verdict import Verdict
 
 
@@ -25,6 +27,12 @@ class MemoryView(msgspec.Struct, frozen=True):
     seconds_to_limit: float | None = None
     unknown: str | None = None
     """Why the limit or use is unknown; None when known."""
+    limit_of: str | None = None
+    """Whose limit it is, for people: "limit 8.0 GiB of docker container 0123456789ab"."""
+    growth_kind: str | None = None
+    """What grows: none | loading | start | prompt_cache | leak | neighbour | outside | unknown (`decide.growth_kind`)."""
+    growth: str | None = None
+    """The same for people, with what speaks for it."""
 
 
 class ResidencyView(msgspec.Struct, frozen=True):
@@ -38,13 +46,17 @@ class ResidencyView(msgspec.Struct, frozen=True):
 
 
 class WarmView(msgspec.Struct, frozen=True):
-    """Warming. `state`: off | waiting | running | paused | done | failed. `eta_seconds`: until it is done, None: unknown."""
+    """Warming. `state`: off | waiting | running | paused | done | failed. `eta_seconds`: until it is done, None: unknown.
+
+    `ended_wall_seconds`: when it was done or failed (Unix time); `detail` says how things were then.
+    """
 
     state: str = "off"
     done_bytes: int = 0
     goal_bytes: int = 0
     detail: str = ""
     eta_seconds: float | None = None
+    ended_wall_seconds: float | None = None
 
     @property
     def going_on(self) -> bool:
@@ -59,6 +71,28 @@ class ProtectView(msgspec.Struct, frozen=True):
     locked_bytes: int = 0
     goal_bytes: int = 0
     detail: str = ""
+
+
+class PrefillView(msgspec.Struct, frozen=True):
+    """Prompts that are read now, of all slots together: tokens without what the prompt cache had, bytes the process read for them.
+
+    `tokens_total` None: not known, between `tokens_at_least` and `tokens_at_most`; the same of `total_bytes` (likely, with its two
+    ends) and `eta_seconds`. None at one end: not known. `unknown` says why nothing can be forecast; None where it can.
+    """
+
+    tokens_done: int | None = None
+    tokens_total: int | None = None
+    tokens_at_least: int | None = None
+    tokens_at_most: int | None = None
+    read_bytes: int | None = None
+    total_bytes: int | None = None
+    total_least_bytes: int | None = None
+    total_most_bytes: int | None = None
+    seconds: float | None = None
+    eta_seconds: float | None = None
+    eta_least_seconds: float | None = None
+    eta_most_seconds: float | None = None
+    unknown: str | None = None
 
 
 class ContextView(msgspec.Struct, frozen=True):
@@ -96,6 +130,13 @@ class BackendView(msgspec.Struct, frozen=True):
     restarts: int = 0
     would_do: tuple[str, ...] = ()
     cgroup: str | None = None
+    neighbours: tuple[Neighbour, ...] = ()
+    """Other programs that read or grew much, when that was last asked; for five minutes."""
+    devices: tuple[DeviceView, ...] = ()
+    prefill: PrefillView | None = None
+    """The prompt that is read now; None while none is."""
+    learning: str | None = None
+    """What speaks against what is learned of the use of its experts, one sentence; None: nothing."""
 
 
 class TunableView(msgspec.Struct, frozen=True):
@@ -131,7 +172,12 @@ class MachineView(msgspec.Struct, frozen=True):
 
 
 class SelfView(msgspec.Struct, frozen=True):
-    """The daemon's own cost and health."""
+    """The daemon's own cost and health.
+
+    `cpu_seconds`: of all its threads since it started; `tick_cpu_seconds`: of the last tick in the loop's thread. `tick_interval_seconds`:
+    until the next tick, `tick_interval_why` says why. `pressure`: what wakes it when memory stalls, `pressure_wakes`: how often it did.
+    `probe_cpu_seconds`: of what runs off the loop, by kind; `probe_budget_left_seconds`: CPU time that looks at all processes may use now.
+    """
 
     pid: int
     version: str
@@ -141,6 +187,15 @@ class SelfView(msgspec.Struct, frozen=True):
     tick_lateness_seconds: float | None = None
     rss_bytes: int | None = None
     source_errors: dict[str, int] = {}
+    cpu_seconds: float | None = None
+    tick_cpu_seconds: float | None = None
+    open_files: int | None = None
+    tick_interval_seconds: float | None = None
+    tick_interval_why: str | None = None
+    pressure: str | None = None
+    pressure_wakes: int = 0
+    probe_cpu_seconds: dict[str, float] = {}
+    probe_budget_left_seconds: float | None = None
 
 
 class Snapshot(msgspec.Struct, frozen=True):

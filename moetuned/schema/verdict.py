@@ -49,6 +49,31 @@ class Reason(msgspec.Struct, frozen=True):
     text: str
 
 
+class Check(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One rule as it stands at this tick: a signal's value against the rule's limit, and how long it has been beyond it.
+
+    `beyond` None: cannot be told, `unknown` says why. `above`: it is beyond its limit when larger than it, else when smaller.
+    `aside`: why the rule does not count now although its signal may be known, None when it counts. `weak` signs must last longer,
+    `blind` ones (no tokens known) longest. `text` is the finding, printable as it is, and is only written where it is beyond.
+    `would` says what follows once it has been held for `needed_seconds`.
+    """
+
+    signal: str
+    value: float | None = None
+    limit: float | None = None
+    text: str = ""
+    weak: bool = False
+    blind: bool = False
+    beyond: bool | None = None
+    above: bool = True
+    axis: str = "paging"
+    held_seconds: float | None = None
+    needed_seconds: float | None = None
+    unknown: str | None = None
+    aside: str | None = None
+    would: str = ""
+
+
 class Verdict(msgspec.Struct, frozen=True):
     """The detector's answer for one backend at one tick."""
 

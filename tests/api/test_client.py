@@ -38,6 +38,7 @@ def test_status_events_and_post(running):
     assert [event.id for event in client.events("1-1")] == ["1-2"]
     assert client.post("/v1/warm", {"backend": "glm"}) == {"done": "warm"}
     assert client.post("/v1/reload") == {"done": "reload"}
+    assert client.explain().backends == ()
     assert running.calls == [("warm", {"backend": "glm"}), ("reload", {})]
 
 

@@ -6,6 +6,7 @@ from api_examples import event
 
 from moetuned.api.routes import ACTIONS, Caller, Routes
 from moetuned.api.wire import Answer, Request
+from moetuned.schema.explanation import Explanation, Explanations
 from moetuned.schema.snapshot import Snapshot
 
 TCP = Caller("tcp")
@@ -18,7 +19,8 @@ class Daemon:
         self.snapshot = snapshot
         self.calls: list[tuple[str, object]] = []
         self.asked: list[str | None] = []
-        self.routes = Routes(lambda: self.snapshot, self._events, self._handle)
+        self.explained = 0
+        self.routes = Routes(lambda: self.snapshot, self._events, self._handle, self._explain)
 
     def _events(self, since):
         self.asked.append(since)
@@ -27,6 +29,10 @@ class Daemon:
     def _handle(self, name, payload):
         self.calls.append((name, payload))
         return 202, {"said": name}
+
+    def _explain(self):
+        self.explained += 1
+        return Explanations((Explanation("glm", 1.0), Explanation("other", 1.0)))
 
     def ask(self, method: str, target: str, caller: Caller = UNIX, body: bytes = b"", **headers: str) -> Answer:
         fields = {"host": "localhost", **{name.replace("_", "-"): value for name, value in headers.items()}}
@@ -51,6 +57,20 @@ def test_status_is_the_snapshot(daemon, snapshot):
     decoded = msgspec.json.decode(answer.body, type=Snapshot)
     assert decoded.backends[0].verdict == snapshot.backends[0].verdict
     assert decoded.backends[0].signals["refault_ratio"] is None  # not a number is unknown
+
+
+def test_an_explanation_is_worked_out_when_it_is_asked_for(daemon):
+    daemon.ask("GET", "/v1/status")
+    assert daemon.explained == 0
+    answer = daemon.ask("GET", "/v1/explain", TCP)
+    assert [one.backend for one in msgspec.json.decode(answer.body, type=Explanations).backends] == ["glm", "other"]
+    one = daemon.ask("GET", "/v1/explain?backend=other", READER)
+    assert [one.backend for one in msgspec.json.decode(one.body, type=Explanations).backends] == ["other"]
+    assert daemon.explained == 2
+    refused = daemon.ask("GET", "/v1/explain?backend=none")
+    assert (refused.status, error_of(refused)) == (404, "There is no backend 'none'; there are: glm, other.")
+    daemon.snapshot = None
+    assert daemon.ask("GET", "/v1/explain").status == 503
 
 
 def test_a_snapshot_is_rendered_once(daemon, snapshot):

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from fakes.loop_mount import loop_mount
 from fakes.own_cgroup import own_cgroup
-from measuring import Figure, completion, drop, is_healthy, loop_mount, middle, read_bytes
+from measuring import Figure, completion, drop, is_healthy, middle, read_bytes
 from test_bench_read_ahead import IMAGE_BYTES, set_read_ahead
 
 from moetuned.host.cgroup import joining

@@ -55,7 +55,7 @@ def test_show_is_the_whole_config_and_can_be_read_again(run, tmp_path):
     (tmp_path / "m.yaml").write_text("watch: {interval: 2s}\nbackends: [{name: a}]\n")
     shown = run("show", str(tmp_path / "m.yaml")).output
     data = yaml.safe_load(shown)
-    assert data["watch"] == {"interval": "2s", "discover": True, "residency_every": "10s"}
+    assert data["watch"] == {"interval": "2s", "discover": True, "residency_every": "10s", "idle_interval": "4s"}
     assert json.loads(run("show", str(tmp_path / "m.yaml"), "--json").output) == data
     (tmp_path / "again.yaml").write_text(shown)
     assert run("show", str(tmp_path / "again.yaml")).output == shown

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import click
@@ -27,6 +28,19 @@ def test_a_model_that_cannot_be_read_is_a_usage_error(tmp_path: Path, capsys: py
         read_or_fail(str(tmp_path / "none.gguf"))
     assert ended.value.code == 2
     assert str(tmp_path / "none.gguf") in capsys.readouterr().err
+
+
+def test_a_model_that_this_user_may_not_read_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(path: str, _flags: int) -> int:
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(SystemExit) as ended:
+        read_or_fail(str(tmp_path / "m.gguf"))
+    assert ended.value.code == 4
+    assert "Permission denied" in capsys.readouterr().err
 
 
 def test_any_part_will_do(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from status_scenes import NOW, SCENES, thrash
 
 from moetuned.cli.status_view import event_lines, render
+from moetuned.schema.snapshot import PrefillView, ProtectView, WarmView
+from moetuned.schema.verdict import MemoryState, Paging, Phase, Reason, Verdict
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
@@ -77,3 +79,70 @@ def test_events_have_a_date_when_it_is_not_today():
     lines = event_lines(thrash().events, None, now=NOW)
     assert lines[0].startswith("2027-01-14 07:00:00  backend_recovered: glm is ready")
     assert lines[1].startswith("07:59:20  thrash_begin glm: ")
+
+
+def test_what_came_of_warming_has_its_age():
+    """There may be room again since: the sentence is of then."""
+    detail = "there is no free memory to warm the model into"
+    snapshot = thrash()
+    warm = WarmView("done", detail=detail, ended_wall_seconds=NOW - 300)
+    backend = msgspec.structs.replace(snapshot.backends[0], warm=warm)
+    screen = render(msgspec.structs.replace(snapshot, backends=(backend,)), 120, False, NOW)
+    assert f"done, 5 min ago: {detail}" in screen
+
+
+def test_nothing_is_locked_is_said_once():
+    snapshot = thrash()
+    backend = msgspec.structs.replace(snapshot.backends[0], protect=ProtectView("none", detail="protect is off"))
+    screen = render(msgspec.structs.replace(snapshot, backends=(backend,)), 120, False, NOW)
+    assert "  locked    nothing: protect is off" in screen
+
+
+def test_what_speaks_against_what_is_learned_is_shown():
+    snapshot = thrash()
+    assert "learning" not in render(snapshot, 120, False, NOW)
+    backend = msgspec.structs.replace(snapshot.backends[0], learning="it stayed in memory")
+    screen = render(msgspec.structs.replace(snapshot, backends=(backend,)), 120, False, NOW)
+    assert "  learning  it stayed in memory" in screen
+
+
+@pytest.mark.parametrize(
+    ("prefill", "line"),
+    [
+        (
+            PrefillView(
+                1024,
+                3000,
+                read_bytes=34 << 30,
+                total_bytes=50 << 30,
+                eta_seconds=40.0,
+                eta_least_seconds=40.0,
+                eta_most_seconds=40.0,
+            ),
+            "1024 of 3000 tokens, 34.0 GiB of about 50.0 GiB read, 40 s left; not hung",
+        ),
+        (
+            PrefillView(512, None, 1024, 16384, read_bytes=8 << 30, eta_least_seconds=70.0),
+            "at least 1024 tokens, at most 16384",
+        ),
+        (PrefillView(unknown="it has only begun"), "how long is unknown: it has only begun"),
+    ],
+)
+def test_a_prompt_says_how_far_it_is(prefill, line):
+    snapshot = thrash()
+    backend = msgspec.structs.replace(snapshot.backends[0], prefill=prefill)
+    screen = render(msgspec.structs.replace(snapshot, backends=(backend,)), 120, False, NOW)
+    assert line in " ".join(screen.split())
+    narrow = render(msgspec.structs.replace(snapshot, backends=(backend,)), 60, False, NOW)
+    assert max(map(len, narrow.splitlines())) <= 60
+
+
+def test_one_that_hangs_is_red():
+    snapshot = thrash()
+    reason = Reason("phase", "hung", 65.0, 60.0, 65.0, "hung")
+    verdict = Verdict("glm", 1.0, phase=Phase.PREFILL, paging=Paging.STEADY, memory=MemoryState.OK, reasons=(reason,))
+    backend = msgspec.structs.replace(snapshot.backends[0], verdict=verdict, sentence="hangs: for 65 s nothing moved")
+    screen = render(msgspec.structs.replace(snapshot, backends=(backend,)), 80, True, NOW)
+    (line,) = [line for line in screen.splitlines() if "hangs: for 65 s" in line]
+    assert "\x1b[31m" in line
+    assert STYLE.sub("", line).startswith("glm hangs: ")

@@ -101,7 +101,9 @@ class InProcess:
 
     def write(self, config: dict[str, Any] | str) -> None:
         if not isinstance(config, str):
-            config = yaml.safe_dump({"api": {"listen": False}, **config})
+            # Looks come at every interval, also when nothing happens, unless a test says otherwise.
+            watch = {"idle_interval": "200ms", **config.get("watch", {})}
+            config = yaml.safe_dump({"api": {"listen": False}, **config, "watch": watch})
         self.config_path.write_text(config)
 
     def turn(self, wait: float = 0.05) -> None:

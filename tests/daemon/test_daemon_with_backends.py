@@ -6,13 +6,25 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fakes.own_cgroup import memory_stat, own_cgroup
-from running import QUICK, InProcess, backend, free_port, in_process, is_running, stand_in
+from running import (
+    QUICK,
+    InProcess,
+    backend,
+    daemon_process,
+    free_port,
+    in_process,
+    is_running,
+    stand_in,
+    view_of,
+)
+
+from moetuned.schema.snapshot import Snapshot
 
 pytestmark = pytest.mark.backend
 WATCH = {"watch": {"discover": False, "interval": "200ms"}, "warm": {"enabled": False}}
@@ -289,6 +301,43 @@ def test_warmed_from_inside_its_cgroup(tmp_path: Path, small_model: Path, cgroup
         assert warm.done_bytes == warm.goal_bytes > 0
         full = daemon.view("glm").model_bytes
         daemon.until(lambda _: daemon.view("glm").residency.resident_bytes == full, "all of it is resident")
+
+
+@pytest.mark.kernel
+def test_killed_while_it_warms_the_next_one_warms_and_the_one_after_that_does_not(
+    tmp_path: Path, small_model: Path, cgroup: str
+) -> None:
+    model = tmp_path / "model.gguf"
+    copy = 'echo 0 > "$1"/cgroup.procs && cp "$2" "$3" && sync "$3"'
+    subprocess.run(["/bin/sh", "-c", copy, "sh", cgroup, str(small_model), str(model)], check=True)
+    slow = {"enabled": True, "rate": "8MiB"}
+    with daemon_process(tmp_path, config(backend("glm", model, free_port(), cgroup=cgroup), warm=slow)) as daemon:
+
+        def warm_is(*states: str) -> Callable[[Snapshot], Any]:
+            return lambda it: (view := view_of(it, "glm")) and view.warm.state in states and view.cgroup == cgroup
+
+        daemon.until(warm_is("done"), "it has loaded")
+        set_limit(cgroup, anonymous_bytes(cgroup) + 24 * MIB)
+        set_limit(cgroup, LIMIT_BYTES)
+        daemon.client.post("/v1/warm", {"backend": "glm"})
+        snapshot = daemon.until(lambda it: (view := view_of(it, "glm")) and view.warm.done_bytes > 0, "it warms")
+        pid = view_of(snapshot, "glm").pid
+        daemon.end(signal.SIGKILL)
+        # The longer it takes, the likelier somebody else's memory pressure holds it up.
+        daemon.config_path.write_text(daemon.config_path.read_text().replace("8MiB", "1GiB"))
+        daemon.again()
+        snapshot = daemon.until(lambda it: warm_is("done")(it) and view_of(it, "glm").warm.goal_bytes, "warmed again")
+        assert view_of(snapshot, "glm").pid == pid
+        assert "because moetuned ended before it had been warmed" in daemon.log
+        said = daemon.log.count("warming its model")
+        daemon.end(signal.SIGKILL)
+        daemon.again()
+        snapshot = daemon.until(lambda it: (view := view_of(it, "glm")) and view.verdict.phase == "idle", "taken over")
+        daemon.until(lambda it: it.daemon.ticks >= snapshot.daemon.ticks + 10, "some more ticks")
+        assert view_of(daemon.client.status(), "glm").warm.state == "off"
+        assert daemon.log.count("warming its model") == said
+        assert daemon.end() == 0
+    assert not is_running(pid)
 
 
 def test_one_that_runs_already_is_watched_and_never_touched(tmp_path: Path, small_model: Path) -> None:

@@ -1,145 +1,25 @@
-"""Finding backends: what belongs to which entry of the config, names for the others, the model's path."""
+"""The loop's finder knows the kinds that there are."""
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from moetuned.daemon import discovery
-from moetuned.daemon.discovery import FoundBackend, belongs_to, name_for
-from moetuned.host.processes import FoundProcess, ProcessIdentity, command_line, identify
-from moetuned.schema.backend_description import BackendDescription
-from moetuned.schema.config import Backend
 
 
-def found(url: str | None = "http://127.0.0.1:8080", kind: str = "llama-server", model: str | None = "/m.gguf"):
-    return FoundBackend(ProcessIdentity(42, 1), kind, BackendDescription(url=url), (), 42, model)
-
-
-@pytest.mark.parametrize(
-    ("entry", "expected"),
-    [
-        (Backend("a", kind="llama-server"), True),
-        (Backend("a", kind="simulator"), False),
-        (Backend("a", url="http://localhost:8080"), True),
-        (Backend("a", url="http://127.0.0.1:8081"), False),
-        (Backend("a", url="http://127.0.0.1:8081", model="/m.gguf"), False),
-        (Backend("a", model="/m.gguf"), True),
-        (Backend("a", model="/other.gguf"), False),
-        (Backend("a", kind="simulator", model="/m.gguf"), False),
-        (Backend("a"), False),
-    ],
-)
-def test_belongs_by_port_else_model_else_kind(entry: Backend, expected: bool) -> None:
-    assert belongs_to(entry, found()) is expected
-
-
-def test_an_unknown_address_belongs_to_no_entry_with_one() -> None:
-    assert not belongs_to(Backend("a", url="http://127.0.0.1:8080"), found(url=None))
-    assert not belongs_to(Backend("a", model="/m.gguf"), found(model=None))
-
-
-def test_names() -> None:
-    assert name_for(found(), []) == "llama-server-8080"
-    assert name_for(found(), ["llama-server-8080"]) == "llama-server-pid42"
-    assert name_for(found(url=None), []) == "llama-server-pid42"
-
-
-@pytest.fixture
-def sleeper(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A process with the command line of the stand-in, in a directory of its own; it only waits for its input to close."""
+def test_a_running_backend_of_a_known_kind_is_found(tmp_path: Path) -> None:
     code = "import sys; sys.stdout.write('x'); sys.stdout.flush(); sys.stdin.read()"
-    (tmp_path / "m.gguf").write_bytes(b"GGUF")
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, "-m", "moetuned.simulator", "serve", "-m", "m.gguf", "--port", "8099"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=tmp_path, env={"LLAMA_ARG_CTX_SIZE": "2048"},
-        start_new_session=True,
-    )  # fmt: skip
-    assert process.stdout.read(1) == b"x"
-    yield process
-    process.communicate()
-
-
-def test_describes_a_running_process(sleeper: subprocess.Popen[bytes], tmp_path: Path) -> None:
-    identity = identify(sleeper.pid)
-    assert identity is not None
-    argv = (sys.executable, "-m", "moetuned.simulator", "serve", "-m", "m.gguf", "--port", "8099")
-    described = discovery.describe(identity, argv)
-    assert described is not None
-    assert (described.kind, described.session) == ("simulator", sleeper.pid)
-    assert described.description.url == "http://127.0.0.1:8099"
-    assert described.description.context_length == 2048
-    assert described.model_path == str(tmp_path / "m.gguf")
-    assert discovery.describe(identity, ("bash",)) is None
-
-
-def test_one_that_has_ended_is_not_described() -> None:
-    process = subprocess.Popen([sys.executable, "-c", ""])
-    process.wait()
-    argv = (sys.executable, "-m", "moetuned.simulator", "serve", "-m", "/m.gguf")
-    assert discovery.describe(ProcessIdentity(process.pid, 1), argv) is None
-
-
-class Machine:
-    """Processes by pid, in place of host.processes."""
-
-    ProcessIdentity = ProcessIdentity
-
-    def __init__(self) -> None:
-        self.argv: dict[int, tuple[str, ...]] = {}
-        self.looked: list[int] = []
-
-    def find(self, matches, skip) -> list[FoundProcess]:
-        looked = [pid for pid in sorted(self.argv) if not skip(pid)]
-        self.looked += looked
-        return [FoundProcess(ProcessIdentity(pid, 1), self.argv[pid]) for pid in looked if matches(self.argv[pid])]
-
-    @staticmethod
-    def environment(_pid: int, _prefix: str) -> dict[str, str]:
-        return {}
-
-    @staticmethod
-    def mapped_models(_pid: int) -> tuple[str, ...]:
-        return ()
-
-
-@pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
-    machine = Machine()
-    monkeypatch.setattr(discovery, "processes", machine)
-    monkeypatch.setattr(discovery.os, "getsid", lambda pid: pid)
-    return machine
-
-
-SERVER = ("llama-server", "-m", "/nowhere.gguf", "--port", "8080")
-
-
-def test_what_is_no_backend_is_soon_left_out_and_looked_at_again_later(machine: Machine) -> None:
-    finder = discovery.Finder()
-    machine.argv = {10: ("bash",), 11: SERVER}
-    for _ in range(discovery.FULL_SEARCH_EVERY):
-        assert [each.identity.pid for each in finder.find()] == [11]
-    assert machine.looked.count(10) == discovery.LOOKS
-    assert machine.looked.count(11) == discovery.FULL_SEARCH_EVERY
-    machine.argv[10] = SERVER
-    assert [each.identity.pid for each in finder.find()] == [10, 11]
-
-
-def test_a_fork_that_becomes_a_backend_is_found_at_the_next_search(machine: Machine) -> None:
-    finder = discovery.Finder()
-    machine.argv = {10: ("bash",)}
-    assert finder.find() == ()
-    machine.argv[10] = SERVER
-    assert [each.identity.pid for each in finder.find()] == [10]
-    del machine.argv[10]
-    assert finder.find() == ()
-
-
-def test_this_process_is_no_backend() -> None:
-    assert command_line(os.getpid())
-    assert os.getpid() not in [each.identity.pid for each in discovery.Finder().find()]
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=tmp_path
+    ) as other, subprocess.Popen(
+        ["llama-server", "-c", code, "--port", "8099"], executable=sys.executable, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as backend:  # fmt: skip
+        assert other.stdout.read(1) == backend.stdout.read(1) == b"x"
+        found = {each.identity.pid: each for each in discovery.Finder().find()}
+        other.stdin.close()
+        backend.stdin.close()
+    assert other.pid not in found
+    assert found[backend.pid].kind == "llama-server"
+    assert discovery.name_for(found[backend.pid], ()) == "llama-server-8099"

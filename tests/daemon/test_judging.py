@@ -17,12 +17,14 @@ from moetuned.daemon.loop import Loop
 from moetuned.daemon.model_care import ModelCare
 from moetuned.daemon.settings import settings_of
 from moetuned.daemon.watched import Watched
+from moetuned.decide.detector_settings import DetectorSettings
 from moetuned.decide.supervision import LaunchPlan, Stage, Supervision
 from moetuned.host.cgroup import MemoryCgroup
 from moetuned.host.processes import ProcessIdentity
 from moetuned.schema.backend_description import BackendDescription
 from moetuned.schema.config import Backend, Config, Context, Mode, Relief
 from moetuned.schema.event import EventName
+from moetuned.schema.snapshot import WarmView
 from moetuned.schema.verdict import MemoryState, Phase
 from moetuned.state.backend_record import WarmBaseline
 
@@ -39,6 +41,7 @@ class Owner:
         self.process = object()
         self.state = Supervision("glm", LaunchPlan(8192, 64), stage=Stage.LOADING)
         self.adopted_age_seconds: float | None = None
+        self.warm_owed = False
         self.restarts: list[LaunchPlan] = []
         self.placeholders = "{context}{prompt_cache_mib}"
 
@@ -47,6 +50,9 @@ class Owner:
 
     def healthy(self) -> None:
         self.state = msgspec.structs.replace(self.state, stage=Stage.READY)
+
+    def note_warm_owed(self, owed: bool) -> None:
+        self.warm_owed = owed
 
     def restart(self, plan: LaunchPlan) -> None:
         self.restarts.append(plan)
@@ -127,6 +133,25 @@ def test_one_that_was_taken_over_running_is_not_warmed(rig: Rig) -> None:
     rig.look(2)
     assert rig.owner.state.stage is Stage.READY
     assert rig.watched.warm_wanted is None
+
+
+def test_one_that_was_taken_over_before_it_was_warm_is_warmed_once(rig: Rig) -> None:
+    rig.owner.adopted_age_seconds, rig.owner.warm_owed = 500.0, True
+    rig.look(1)
+    assert rig.watched.warm_wanted == "moetuned ended before it had been warmed"
+    assert rig.owner.warm_owed
+    rig.watched.warm_wanted, rig.watched.warm = None, WarmView("done")
+    rig.look(2)
+    assert rig.watched.warm_wanted is None
+    assert not rig.owner.warm_owed
+
+
+def test_what_is_owed_is_not_done_where_warming_is_off(rig: Rig) -> None:
+    rig.settings = msgspec.structs.replace(rig.settings, warm_enabled=False)
+    rig.owner.adopted_age_seconds, rig.owner.warm_owed = 500.0, True
+    rig.look(2)
+    assert rig.watched.warm_wanted is None
+    assert not rig.owner.warm_owed
 
 
 def test_one_that_was_taken_over_loading_is_warmed(rig: Rig) -> None:
@@ -247,6 +272,46 @@ def test_one_nobody_configured_comes_and_goes_without_an_event(
     assert rig.names() == expected
 
 
+BUSY = {
+    **HTTP,
+    "/slots": '[{"id": 0, "id_task": 1, "is_processing": true, "n_prompt_tokens": 9, "next_token": {"n_decoded": 0}}]',
+}
+
+
+@pytest.mark.parametrize("supervised", [True, False])
+def test_one_that_hangs_is_told_also_of_a_supervised_one(rig: Rig, supervised: bool) -> None:
+    rig.look(2)
+    if not supervised:
+        rig.watched.supervisor = rig.watched.config = None
+    rig.watched.warm_kept_at = 1e9  # the baseline is no matter here
+    hold = round(DetectorSettings().hung_hold_seconds)
+    rig.look(hold, http=BUSY)
+    assert EventName.BACKEND_DOWN not in rig.names()
+    rig.look(3, http=BUSY)
+    assert rig.names() == [EventName.BACKEND_DOWN]
+    rig.write("/proc/10/io", "read_bytes: 4096\n")
+    rig.look(2, http=BUSY)
+    assert rig.names() == [EventName.BACKEND_DOWN, EventName.BACKEND_RECOVERED]
+
+
+def test_one_that_is_being_ended_does_not_hang(rig: Rig) -> None:
+    rig.look(2)
+    rig.owner.state = msgspec.structs.replace(rig.owner.state, stage=Stage.STOPPING)
+    rig.look(round(DetectorSettings().hung_hold_seconds) + 5, http=BUSY)
+    assert rig.names() == []
+
+
+def test_it_is_explained_by_what_the_last_tick_left(rig: Rig) -> None:
+    assert rig.judge.explain(rig.watched, rig.settings) is None
+    (rig.root / "proc/10/io").unlink()
+    rig.look(3)
+    found = rig.judge.explain(rig.watched, rig.settings)
+    assert found is not None
+    assert [axis.value for axis in found.axes] == [rig.watched.verdict.phase, rig.watched.verdict.paging, "ok"]
+    why = {unknown.signal: unknown.why for unknown in found.unknown}
+    assert why["process_read_bytes_per_second"] == "/proc/10/io: No such file or directory"
+
+
 def test_the_cache_of_an_earlier_daemon_stands_in_for_a_minute(rig: Rig) -> None:
     warm_baseline.restore(rig.watched, WarmBaseline(cache_bytes=30 << 20), rig.clock.now)
     rig.look(2)
@@ -261,7 +326,7 @@ def test_the_cache_of_an_earlier_daemon_stands_in_for_a_minute(rig: Rig) -> None
 
 def test_the_window_is_bounded_by_time(rig: Rig) -> None:
     rig.look(100)
-    assert len(rig.judge._window) <= 62
+    assert len(rig.judge._windows["glm"].moments) == 61
     assert [one.at_seconds for one in rig.judge.last_samples] == [rig.clock.now - 1, rig.clock.now]
 
 

@@ -127,7 +127,49 @@ def test_idle_is_who_uses_no_cpu(
 ) -> None:
     watched.probe = asked = Asked()  # type: ignore[assignment]
     watched.verdict = Verdict("glm", 0.0, phase=phase)
-    watched.signals = Signals("glm", 0.0, 1.0, {"cpu_ratio": cpu})
+    watched.signals = Signals("glm", 0.0, 1.0, {"cpu_ratio": cpu, "process_read_bytes_per_second": 0.0})
     probing.ask(watched)
     workers.finish("asking", really=True)
     assert asked.idle == [expected]
+
+
+def does(watched: Watched, cpu: float) -> None:
+    watched.verdict = Verdict("glm", 0.0, phase=Phase.IDLE)
+    watched.signals = Signals("glm", 0.0, 1.0, {"cpu_ratio": cpu, "process_read_bytes_per_second": 0.0})
+
+
+def test_one_that_does_nothing_is_asked_every_other_second(workers: HeldWorkers, watched: Watched) -> None:
+    clock = FakeClock(50.0)
+    probing = Probing(workers, clock)
+    does(watched, 0.0)
+    asked = []
+    for _ in range(6):
+        probing.ask(watched)
+        asked.append(len(workers.jobs))
+        if workers.jobs:
+            workers.finish("asking", ANSWERS)
+        clock.now += 1.0
+    assert asked == [1, 0, 1, 0, 1, 0]
+    does(watched, 0.5)
+    probing.ask(watched)
+    probing_again = len(workers.jobs)
+    workers.finish("asking", ANSWERS)
+    probing.ask(watched)
+    assert (probing_again, len(workers.jobs)) == (1, 1)
+
+
+def test_news_of_one_that_did_nothing_is_told_once(workers: HeldWorkers, watched: Watched) -> None:
+    told: list[float] = []
+    clock = FakeClock(50.0)
+    probing = Probing(workers, clock, lambda: told.append(clock.now))
+    does(watched, 0.0)
+    for answers in (ANSWERS, ANSWERS, {**ANSWERS, "/slots": "[]"}, {**ANSWERS, "/slots": "[]"}):
+        clock.now += 2.0
+        probing.ask(watched)
+        workers.finish("asking", answers)
+    assert told == [52.0, 56.0]
+    does(watched, 0.5)
+    clock.now += 2.0
+    probing.ask(watched)
+    workers.finish("asking", ANSWERS)
+    assert told == [52.0, 56.0]  # it is looked at soon anyway

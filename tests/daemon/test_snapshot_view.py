@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from daemon_fakes import FakeClock
 
+from moetuned.daemon.heat_record import HeatRecord
 from moetuned.daemon.snapshot_view import backend_view, machine_view
 from moetuned.daemon.supervisor import Supervisor
 from moetuned.daemon.watched import Watched
+from moetuned.decide.heat import STAYED, HeatState
 from moetuned.decide.supervision import LaunchPlan, Stage, Supervision
 from moetuned.host.processes import ProcessIdentity
 from moetuned.schema.config import Backend, Context, SuperviseProcess
+from moetuned.schema.heat import Heat, ModelStamp
 from moetuned.schema.sample import MachineSample, MemInfo, Pressure, Residency, Sample
 from moetuned.schema.verdict import Phase, Verdict
 
@@ -89,3 +92,13 @@ def test_stalls_that_cannot_be_known_are_unknown() -> None:
     assert machine_view([sample(1.0, 9), sample(3.0, 5)]).stall_memory_some_ratio is None
     assert machine_view([sample(1.0, 0), sample(1.0, 5)]).stall_memory_some_ratio is None
     assert machine_view([sample(1.0, 0), sample(2.0, 5_000_000)]).stall_memory_some_ratio == 1.0
+
+
+def test_paging_out_that_did_nothing_is_said() -> None:
+    watched = Watched("a", None, 0.0)
+    watched.heat = HeatRecord(None, None)  # type: ignore[arg-type]
+    assert backend_view(watched, 1.0).learning is None
+    stamp = ModelStamp((1,), (1,), "00")
+    for stayed in (False, True):
+        watched.heat.state = HeatState(Heat(stamp, 1, 1, (0,), 0, 0.0, stayed))
+        assert backend_view(watched, 1.0).learning == (STAYED if stayed else None)

@@ -6,6 +6,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from daemon_fakes import FakeClock, FakeProcess, FakeSpawn
 
@@ -241,6 +242,34 @@ def test_its_warm_baseline_is_of_one_process_only(rig: Rig) -> None:
     first.restart(sv.LaunchPlan(2048, 0))
     rig.end(rig.spawn.started[0], 0)
     assert (first.warm, backend_record.read("glm", rig.directory).warm) == (None, None)
+
+
+def test_whether_it_is_warm_is_known_to_the_next_daemon_and_of_one_process_only(rig: Rig) -> None:
+    first = rig.make()
+    first.note_warm_owed(True)
+    assert not first.warm_owed, "nothing runs"
+    first.start()
+    assert first.warm_owed, "a daemon that dies while it loads owes it"
+    assert taken_over(rig).warm_owed
+    first.note_warm_owed(False)
+    assert not taken_over(rig).warm_owed
+    first.note_warm_owed(True)
+    assert taken_over(rig).warm_owed
+    first.note_warm_owed(False)
+    rig.end(rig.spawn.started[0], 1)
+    rig.clock.now += 60
+    first.tick()
+    assert len(rig.spawn.started) == 2
+    assert first.warm_owed
+
+
+def test_what_an_earlier_version_recorded_owes_nothing(rig: Rig) -> None:
+    first = rig.make()
+    first.start()
+    record = backend_record.read("glm", rig.directory)
+    assert record is not None
+    backend_record.write(msgspec.structs.replace(record, warm_owed=None), rig.directory)
+    assert not taken_over(rig).warm_owed
 
 
 def test_a_baseline_that_cannot_be_written_changes_nothing(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

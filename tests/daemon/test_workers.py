@@ -6,12 +6,14 @@ import os
 import select
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from daemon_fakes import FakeClock
 
 from moetuned.daemon import workers as workers_module
 from moetuned.daemon.workers import Lane, Workers
+from moetuned.decide import probe_budget
 
 
 @pytest.fixture
@@ -136,3 +138,35 @@ def test_closing_gives_the_pipe_back(clock: FakeClock) -> None:
     workers.close(timeout_seconds=20.0)
     with pytest.raises(OSError, match="Bad file"):
         os.fstat(descriptor)
+
+
+def test_cpu_time_is_told_by_kind(workers: Workers) -> None:
+    got: list = []
+    for key in ("looking at the residency of glm (1)", "looking for running backends", "something else"):
+        workers.submit(Lane.WORK, key, lambda: sum(range(200_000)), lambda *each: got.append(each))
+    collect_until(workers, got, 3)
+    assert set(workers.budget.spent) == {"residency", "backends", "work"}
+    assert all(used > 0 for used in workers.budget.spent.values())
+
+
+def test_looks_at_all_processes_share_a_budget(workers: Workers, clock: FakeClock) -> None:
+    got: list = []
+
+    def submit(key: str) -> bool:
+        return workers.submit(Lane.WORK, key, lambda: None, lambda *each: got.append(each))
+
+    workers.budget = probe_budget.charge(workers.budget, "backends", 1000.0, clock.now)
+    assert not submit("looking for running backends")
+    assert not submit("looking at who else reads and grows")
+    assert submit("looking at the residency of glm (1)")
+    collect_until(workers, got, 1)
+    clock.now += 1000.0 / workers.budget.share
+    assert submit("looking for running backends")
+    collect_until(workers, got, 2)
+
+
+def test_kinds_are_of_keys_that_somebody_uses() -> None:
+    source = Path(workers_module.__file__).parent
+    texts = [path.read_text() for path in source.glob("*.py") if path.name != "workers.py"]
+    for begin in workers_module.KINDS:
+        assert any(f'"{begin}' in text for text in texts), begin

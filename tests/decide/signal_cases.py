@@ -53,6 +53,7 @@ def sample_of(moment: Mapping[str, Any]) -> Sample:
         "cgroup": None if cgroup is None else {"version": 2, **cgroup},
         "http": http,
         "residency": moment.get("residency"),
+        "above": moment.get("above", ()),
     }
     raw = {
         "at_seconds": moment["t"],

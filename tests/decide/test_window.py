@@ -2,14 +2,20 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from signal_cases import facts_of, sample_of
 
 from moetuned.decide.counters import process_read_bytes
+from moetuned.decide.signals import derive, of_window
 from moetuned.decide.window import (
+    MAX_MOMENTS,
     Window,
     increase,
     last_seconds,
     latest,
+    next_window,
+    once,
     rate,
     stall_ratio,
     tick_rate,
@@ -99,3 +105,60 @@ def test_latest_is_the_newest_that_is_young_enough() -> None:
 )
 def test_a_stalled_share_of_two_seconds(first: int | None, second: int, share: float | None) -> None:
     assert stall_ratio(window((0, first), (2, second)), process_read_bytes) == share
+
+
+@st.composite
+def _walks(draw: st.DrawFn) -> list[Sample]:
+    """Seconds of one backend that now and then is away, starts again, moves, or is not looked at for a while."""
+    samples, at, pid, directory = [], 0.0, 1, "/cg/a"
+    for _ in range(draw(st.integers(1, 40))):
+        at += draw(st.sampled_from([0.25, 1.0, 1.0, 1.0, 4.0, 5.0, 5.1, 20.0]))
+        pid += draw(st.sampled_from([0, 0, 0, 0, 0, 1]))
+        directory = draw(st.sampled_from([directory] * 5 + ["/cg/b"]))
+        made = sample_of(
+            {
+                "t": at,
+                "process": draw(st.sampled_from([{"pid": pid, "read_bytes": int(at * 100)}] * 6 + [None])),
+                "cgroup": {"file_bytes": draw(st.none() | st.integers(0, 100)), "shared_bytes": 3},
+                "residency": draw(st.sampled_from([None, None, {"resident_bytes": int(at)}])),
+                "slots": [{"processing": draw(st.booleans()), "task_id": 1, "decoded_tokens": int(at)}],
+            }
+        )
+        own = (
+            ()
+            if draw(st.integers(0, 9)) == 0
+            else (msgspec.structs.replace(made.backends[0], cgroup_directory=directory),)
+        )
+        samples.append(msgspec.structs.replace(made, backends=own))
+    return samples
+
+
+@given(_walks(), st.sampled_from([3.0, 30.0, 60.0]))
+def test_a_window_that_grows_is_the_window_of_all_its_samples(samples: list[Sample], keep: float) -> None:
+    facts, grown = facts_of({}), None
+    for count, sample in enumerate(samples, 1):
+        kept = [one for one in samples[:count] if sample.at_seconds - one.at_seconds <= keep]
+        whole = window_of(kept, "one", facts)
+        grown = next_window(grown, sample, "one", facts, keep)
+        assert (None if grown is None else grown.moments) == (None if whole is None else whole.moments)
+        assert of_window(grown, "one", sample.at_seconds) == derive(kept, "one", facts)
+
+
+def test_a_window_that_grows_is_bounded_by_count() -> None:
+    grown = None
+    for position in range(3 * MAX_MOMENTS):
+        grown = next_window(grown, sample_of({"t": position / 10}), "one", facts_of({}), 60.0)
+    assert grown is not None
+    assert len(grown.moments) == MAX_MOMENTS
+
+
+def test_what_several_ask_for_is_worked_out_once() -> None:
+    made, asked = window((0, 0), (1, 1)), []
+
+    def slow(of: Window) -> int:
+        asked.append(of)
+        return len(of.moments)
+
+    assert [once(made, slow), once(made, slow)] == [2, 2]
+    assert len(asked) == 1
+    assert once(window((0, 0)), slow) == 1

@@ -76,11 +76,13 @@ def test_failures_are_counted_and_logged_once_a_change(root: Path, caplog: pytes
     with caplog.at_level(logging.INFO, "moetuned.host.sampler"):
         for _ in range(3):
             assert sampler.read([], {}).files[path] is None
+        assert sampler.troubles[path] == "No such file or directory"
         (root / "proc/pressure").mkdir()
         (root / path[1:]).write_text("some\n")
         for _ in range(2):
             assert sampler.read([], {}).files[path] == "some\n"
     assert sampler.errors == {path: 3, "/proc/pressure/memory": 5}
+    assert path not in sampler.troubles
     assert [record.getMessage() for record in caplog.records if path in record.getMessage()] == [
         f"cannot read {path}: No such file or directory",
         f"{path} can be read again",

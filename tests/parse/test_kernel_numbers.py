@@ -49,3 +49,11 @@ def test_any_text_gives_a_line_or_none(text: str, key: str, end: str) -> None:
     value = line_value(text, key, end)
     assert value is None or (key + end + value + "\n") in text
     assert line_number(text, key, end) is None or line_number(text, key, end) >= 0
+
+
+@pytest.mark.parametrize("text", [str(1 << 62), str((1 << 64) - 4096), "9223372036854771712", "9" * 20])
+def test_a_negative_number_without_its_sign_is_no_number(text: str) -> None:
+    assert whole_number(text) is None
+    assert line_kilobytes(f"MemFree: {text} kB\n", "MemFree") is None
+    assert line_kilobytes(f"MemFree: {1 << 50} kB\n", "MemFree") is None, "an exbibyte"
+    assert line_kilobytes(f"MemFree: {(1 << 50) - 1} kB\n", "MemFree") == (1 << 60) - 1024

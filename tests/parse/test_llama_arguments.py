@@ -104,3 +104,10 @@ def test_any_command_line_gives_a_description(arguments: list[str], environ: dic
     described = describe_arguments(arguments, environ)
     assert (described.url is None) != (described.url_unknown is None)
     assert described.context_length is None or described.context_length > 0
+
+
+def test_batch_and_micro_batch() -> None:
+    said = describe_arguments(["-b", "4096", "--ubatch-size", "128"], {"LLAMA_ARG_UBATCH": "64"})
+    assert (said.batch_tokens, said.micro_batch_tokens) == (4096, 128)
+    assert describe_arguments([], {"LLAMA_ARG_BATCH": "512"}).batch_tokens == 512
+    assert describe_arguments([], {}).micro_batch_tokens is None

@@ -52,3 +52,9 @@ def test_cut_text_gives_right_numbers_or_none(length: int) -> None:
 @given(st.text())
 def test_hostile_text_is_no_exception(text: str) -> None:
     assert isinstance(parse_meminfo(text), MemInfo)
+
+
+def test_more_free_swap_than_swap_is_unknown() -> None:
+    info = parse_meminfo(TEXT.replace("2097000", "2097153"))
+    assert info is not None
+    assert (info.swap_total_bytes, info.swap_free_bytes) == (2097152 * 1024, None)

@@ -28,3 +28,8 @@ def test_each_file_once_in_order_without_deleted_ones() -> None:
 @given(st.text())
 def test_any_text_gives_absolute_paths(text: str) -> None:
     assert all(path.startswith("/") and path.endswith(".gguf") for path in mapped_files(text, ".gguf"))
+
+
+def test_a_file_whose_name_looks_like_another_line_is_one_file() -> None:
+    name = "/tmp/a\u20287f00-7f01 r--p 00000000 08:01 9 /etc/b.gguf"
+    assert mapped_files(f"7f10-7f20 r--p 00000000 08:01 5 {name}\n", ".gguf") == (name,)

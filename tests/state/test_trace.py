@@ -45,6 +45,10 @@ FIRST: dict[str, Any] = {
 SECOND = {"t": 2.0, "wall": 101.0, "files": {"/proc/7/stat": None}}
 
 
+def with_backend(**more: Any) -> dict[str, Any]:
+    return {**FIRST, "backend": {**FIRST["backend"], **more}}
+
+
 def write(path: pathlib.Path, *lines: object) -> str:
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return str(path)
@@ -90,6 +94,15 @@ def test_gzip_is_read_as_it_is(tmp_path: pathlib.Path) -> None:
         ([{**FIRST, "trace": 2}], "line 1: this is no trace of version 1"),
         ([{**FIRST, "t": "soon"}], r"line 1: .*\$\.t"),
         ([[]], "line 1"),
+        ([with_backend(identity={"name": "lab", "pid": 8})], "line 1: backend.identity: it is of another backend"),
+        (
+            [with_backend(identity={"name": "lab", "pid": 7, "page_bytes": 0})],
+            "line 1: backend.identity: no machine has pages of 0",
+        ),
+        ([with_backend(identity={"name": "lab", "pid": 7, "clock_ticks": 0})], "and 0 clock ticks a second"),
+        ([with_backend(identity={"name": "lab", "pid": 7, "disks": ["a"] * 300})], "more than 256 disks"),
+        ([with_backend(facts={"kv_cache_bytes": -1})], "line 1: backend.facts: a size below 0"),
+        ([with_backend(facts={"batch_tokens": 0})], "line 1: backend.facts: a size below 0"),
     ],
 )
 def test_a_fault_in_the_first_line_names_file_and_line(tmp_path: pathlib.Path, lines: list[object], says: str) -> None:
@@ -101,6 +114,29 @@ def test_a_fault_further_down_is_met_when_it_is_reached(tmp_path: pathlib.Path) 
     samples = read_trace(write(tmp_path / "a.jsonl", FIRST, {"t": 2})).samples
     next(samples)
     with pytest.raises(TraceError, match="line 2"):
+        next(samples)
+
+
+def test_what_says_whose_a_file_is_goes_before_guessing(tmp_path: pathlib.Path) -> None:
+    said = {
+        "name": "lab",
+        "pid": 7,
+        "cgroup_directory": "/cg",
+        "cgroup_version": 2,
+        "page_bytes": 16384,
+        "disks": ["md0"],
+        "later": 1,
+    }
+    first = with_backend(identity=said, facts={"batch_tokens": 512, "model_bytes": 1, "later": 1}, later=1)
+    trace = read_trace(write(tmp_path / "a.jsonl", {**first, "later": 1}))
+    assert (trace.identity.cgroup_directory, trace.identity.disks) == ("/cg", ("md0",))
+    assert (trace.facts.page_bytes, trace.facts.batch_tokens, trace.facts.model_bytes) == (16384, 512, 9)
+
+
+def test_time_goes_on(tmp_path: pathlib.Path) -> None:
+    samples = read_trace(write(tmp_path / "a.jsonl", FIRST, {**SECOND, "t": 0.5})).samples
+    next(samples)
+    with pytest.raises(TraceError, match=r"line 2: its time \(t\) is before"):
         next(samples)
 
 

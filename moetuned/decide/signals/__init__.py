@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 
 from moetuned.decide.facts import BackendFacts
-from moetuned.decide.window import Window, window_of
+from moetuned.decide.window import Window, once, window_of
 from moetuned.schema.sample import Sample
 from moetuned.schema.signals import Signals
 
@@ -39,12 +39,20 @@ def derive(window: Sequence[Sample], backend: str, facts: BackendFacts) -> Signa
     """
     if not window:
         raise ValueError("no sample to derive signals from")
+    return of_window(window_of(window, backend, facts), backend, window[-1].at_seconds)
+
+
+def of_window(window: Window | None, backend: str, at_seconds: float) -> Signals:
+    """The same where the window is there already; None: the backend was not in the sample at `at_seconds`."""
     functions = signal_functions()
-    own = window_of(window, backend, facts)
-    values = dict.fromkeys(functions) if own is None else {name: compute(own) for name, compute in functions.items()}
+    values = (
+        dict.fromkeys(functions)
+        if window is None
+        else {name: once(window, compute) for name, compute in functions.items()}
+    )
     return Signals(
         backend=backend,
-        at_seconds=window[-1].at_seconds,
-        dt_seconds=None if own is None else own.dt_seconds,
+        at_seconds=at_seconds,
+        dt_seconds=None if window is None else window.dt_seconds,
         values=values,
     )

@@ -5,7 +5,6 @@ Source: /slots or /metrics.
 
 from __future__ import annotations
 
-from moetuned.decide.counters import busy_slots
 from moetuned.decide.window import Window, last_seconds
 
 UNIT = "ratio"
@@ -13,5 +12,5 @@ UNIT = "ratio"
 
 def compute(window: Window) -> float | None:
     """0 to 1; None when no moment says."""
-    known = [busy > 0 for busy in map(busy_slots, last_seconds(window, 30.0)) if busy is not None]
+    known = [moment.busy_slots > 0 for moment in last_seconds(window, 30.0) if moment.busy_slots is not None]
     return sum(known) / len(known) if known else None

@@ -26,7 +26,7 @@ def compute(window: Window) -> float | None:
         return None
     largest, at = now, window.now
     for moment in window.moments:
-        cache = cache_bytes(moment)
+        cache = moment.cache_bytes
         if cache is not None and cache > largest and not _loads(moment, window.facts.clock_ticks):
             largest, at = cache, moment
     if window.now.backend.cgroup is not None:

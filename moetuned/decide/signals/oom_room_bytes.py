@@ -5,7 +5,7 @@ Sources: the cgroup's memory files, /proc/meminfo.
 
 from __future__ import annotations
 
-from moetuned.decide.memory_headroom import tightest_room
+from moetuned.decide.memory_headroom import smallest_oom_room_bytes
 from moetuned.decide.window import Window
 
 UNIT = "bytes"
@@ -13,5 +13,5 @@ UNIT = "bytes"
 
 def compute(window: Window) -> float | None:
     """Bytes; None when unknown."""
-    room = tightest_room(window.now.machine, window.now.backend)
-    return None if room is None else float(room.oom_room_bytes)
+    room = smallest_oom_room_bytes(window.now.machine, window.now.backend)
+    return None if room is None else float(room)

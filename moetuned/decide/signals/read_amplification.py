@@ -7,7 +7,7 @@ Unknown while hardly anything is missing: below one expert slice a layer. Source
 from __future__ import annotations
 
 from moetuned.decide.signals import bytes_per_token, missing_bytes_per_token
-from moetuned.decide.window import Window
+from moetuned.decide.window import Window, once
 
 UNIT = "ratio"
 
@@ -17,7 +17,7 @@ def compute(window: Window) -> float | None:
     layout = window.facts.layout
     if layout is None:
         return None
-    read, missing = bytes_per_token.compute(window), missing_bytes_per_token.compute(window)
+    read, missing = once(window, bytes_per_token.compute), once(window, missing_bytes_per_token.compute)
     if read is None or missing is None:
         return None
     return read / max(missing, float(layout.expert_slice_bytes), 1.0)

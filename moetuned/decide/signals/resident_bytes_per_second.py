@@ -5,6 +5,8 @@ Growing while refaults are high is re-warming, not thrashing. Source: cachestat(
 
 from __future__ import annotations
 
+import itertools
+
 from moetuned.decide.counters import resident_bytes
 from moetuned.decide.window import Window, trend
 
@@ -13,5 +15,5 @@ UNIT = "bytes/s"
 
 def compute(window: Window) -> float | None:
     """Bytes a second; None with fewer than two scans in the window."""
-    scans = [moment for moment in window.moments if resident_bytes(moment) is not None][-2:]
-    return trend(scans, resident_bytes)
+    found = (moment for moment in reversed(window.moments) if moment.resident_bytes is not None)
+    return trend(tuple(itertools.islice(found, 2))[::-1], resident_bytes)

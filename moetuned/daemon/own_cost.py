@@ -1,0 +1,53 @@
+"""What the daemon itself costs: CPU, memory, open files."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import msgspec
+
+SELDOM_TICKS = 10
+"""What is read from /proc is read once in so many ticks."""
+
+
+class OwnCost(msgspec.Struct):
+    """Measured by `begin` and `end` of each tick. None: not known yet. `tick_cpu_seconds`: of the loop's thread in the last tick."""
+
+    ticks: int = 0
+    cpu_seconds: float = 0.0
+    tick_seconds: float | None = None
+    tick_cpu_seconds: float | None = None
+    rss_bytes: int | None = None
+    open_files: int | None = None
+    _began_cpu: float = 0.0
+
+    def begin(self) -> None:
+        """A tick begins."""
+        self._began_cpu = time.thread_time()
+
+    def end(self, tick_seconds: float) -> None:
+        """It is over; `tick_seconds`: by the clock."""
+        self.ticks += 1
+        self.tick_seconds = tick_seconds
+        self.tick_cpu_seconds = time.thread_time() - self._began_cpu
+        self.cpu_seconds = time.process_time()
+        if self.ticks % SELDOM_TICKS == 1:
+            self.rss_bytes, self.open_files = own_rss_bytes(), own_open_files()
+
+
+def own_rss_bytes() -> int | None:
+    """Resident memory of this process; None when it cannot be read."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def own_open_files() -> int | None:
+    """Open descriptors of this process; None when they cannot be counted."""
+    try:
+        return len(os.listdir("/proc/self/fd")) - 1  # the listing's own
+    except OSError:
+        return None
