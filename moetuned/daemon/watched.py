@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import itertools
 
+import msgspec
+
 from moetuned.daemon.heat_record import HeatRecord
 from moetuned.daemon.supervisor import Supervisor
 from moetuned.decide import detector
 from moetuned.decide.facts import BackendFacts
+from moetuned.decide.launch_facts import with_launch
 from moetuned.decide.relief import ReliefState
 from moetuned.host.backend_http import Probe
 from moetuned.host.cgroup import MemoryCgroup
 from moetuned.host.model_files import ModelFile
-from moetuned.host.processes import ProcessIdentity
+from moetuned.host.page_cache import PAGE_BYTES
+from moetuned.host.processes import CLOCK_TICKS, ProcessIdentity
 from moetuned.host.warming import Warming
 from moetuned.schema.backend_description import BackendDescription
 from moetuned.schema.config import Backend
@@ -24,10 +28,6 @@ from moetuned.schema.signals import Signals
 from moetuned.schema.snapshot import MemoryView, ProtectView, WarmView
 from moetuned.schema.verdict import Paging, Verdict
 
-DEFAULT_BATCH_TOKENS, DEFAULT_MICRO_BATCH_TOKENS = 2048, 512
-"""-b and -ub of llama-server where nothing is said (tools/server/README.md)."""
-DEFAULT_PROMPT_CACHE_MIB = 8192
-"""--cache-ram of llama-server where nothing is said; builds that do not know it yet have none."""
 _numbers = itertools.count(1)
 
 
@@ -122,38 +122,29 @@ class Watched:
             cgroup_version=self.cgroup.version,
             limited_above=self.cgroup.limited_above,
             disks=self.disks,
+            page_bytes=PAGE_BYTES,
+            clock_ticks=CLOCK_TICKS,
         )
 
     @property
     def facts(self) -> BackendFacts:
         """What signals need to know of it."""
         model = self.model_identity
-        return BackendFacts(
+        facts = BackendFacts(
             model_bytes=None if model is None else model.size_bytes,
             layout=None if model is None else model.layout,
             disks=self.disks,
             earlier_cache_bytes=None if self.cache_stands_in_until is None else self.cache_when_calm_bytes,
             address_known=self.url is not None,
-            batch_tokens=self._batch_tokens("batch_tokens", DEFAULT_BATCH_TOKENS),
-            micro_batch_tokens=self._batch_tokens("micro_batch_tokens", DEFAULT_MICRO_BATCH_TOKENS),
-            kv_cache_bytes=self._kv_cache_bytes(),
-            prompt_cache_bytes=self._prompt_cache_bytes(),
+            page_bytes=PAGE_BYTES,
+            clock_ticks=CLOCK_TICKS,
         )
-
-    def _kv_cache_bytes(self) -> int | None:
-        cost, context = None if self.kv_cost is None else self.kv_cost[2], self.context_now()
-        return None if cost is None or context is None else cost * context
-
-    def _prompt_cache_bytes(self) -> int | None:
-        """The most its prompt cache may take; None where it has no limit or that is not known."""
-        said = self.prompt_cache_mib()
-        if said is None and self.kind in ("llama-server", "xllamacpp") and self.description is not None:
-            said = DEFAULT_PROMPT_CACHE_MIB
-        return None if said is None or said < 0 else said << 20
-
-    def _batch_tokens(self, field: str, default: int) -> int | None:
-        """What its command line says, or the server's default where it was read and says nothing."""
-        return None if self.description is None else getattr(self.description, field) or default
+        said = self.description
+        if said is not None:  # What it was told at its start goes before its command line.
+            said = msgspec.structs.replace(
+                said, context_length=self.context_now(), prompt_cache_mib=self.prompt_cache_mib()
+            )
+        return with_launch(facts, self.kind, said, None if self.kv_cost is None else self.kv_cost[2])
 
     @property
     def calm(self) -> bool:

@@ -18,6 +18,9 @@ from moetuned.parse.process import ENDED_STATES, parse_process
 from moetuned.parse.process_maps import mapped_files
 from moetuned.schema.sample import ProcessCounters
 
+CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+"""A second, in which /proc counts CPU time and when a process began."""
+
 ARGUMENTS_LIMIT_BYTES = 256 << 10
 MAPS_LIMIT_BYTES = 8 << 20
 _REAL = RealFS()

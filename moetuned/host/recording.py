@@ -23,7 +23,7 @@ from moetuned.host.cgroup import MemoryCgroup
 from moetuned.host.clock import Clock
 from moetuned.host.model_files import ModelFile
 from moetuned.host.page_cache import PAGE_BYTES, ResidencyScan
-from moetuned.host.processes import ProcessIdentity
+from moetuned.host.processes import CLOCK_TICKS, ProcessIdentity
 from moetuned.host.sampler import Sampler
 from moetuned.schema.backend_description import BackendDescription
 from moetuned.schema.sample import BackendIdentity, RawBackend, RawResidency, RawSample
@@ -71,7 +71,7 @@ class Subject(msgspec.Struct, frozen=True):
             limited_above=self.cgroup.limited_above,
             disks=self.disks,
             page_bytes=PAGE_BYTES,
-            clock_ticks=os.sysconf("SC_CLK_TCK"),
+            clock_ticks=CLOCK_TICKS,
         )
 
     @property
@@ -83,7 +83,7 @@ class Subject(msgspec.Struct, frozen=True):
             layout=None if identity is None else identity.layout,
             disks=self.disks,
             page_bytes=PAGE_BYTES,
-            clock_ticks=os.sysconf("SC_CLK_TCK"),
+            clock_ticks=CLOCK_TICKS,
             address_known=self.url is not None,
         )
         return with_launch(facts, self.kind, self.description, _kv_bytes_per_token(self.model, self.description))
