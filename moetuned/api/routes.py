@@ -223,7 +223,7 @@ def _split_target(target: str) -> tuple[str, dict[str, str]]:
 
 
 def _metrics(snapshot: Snapshot) -> Answer:
-    # prometheus_client takes 9 MiB; a daemon that nobody scrapes does without.
+    # A daemon that nobody scrapes does without the catalogue.
     from moetuned.api.metrics import CONTENT_TYPE, render
 
     return Answer(200, CONTENT_TYPE, render(snapshot))

@@ -49,7 +49,7 @@ def _rate(context: click.Context, option: click.Parameter, value: str | None) ->
     "  curl -r 0-20000000 -L -o head.gguf URL; moetunectl estimate head.gguf\n"
     "  moetunectl estimate model.gguf --measure --json",
 )
-@click.argument("model", metavar="MODEL", type=click.Path())
+@click.argument("model", metavar="MODEL", type=click.Path(readable=False))
 @click.option(
     "--ram",
     metavar="SIZE",

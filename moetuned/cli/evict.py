@@ -21,9 +21,8 @@ from moetuned.cli.model_command import (
     read_or_fail,
 )
 from moetuned.cli.model_residency import IN_MEMORY, Look, cache_notes, filesystem_of
-from moetuned.cli.progress_line import Bar
-from moetuned.cli.residency_view import change_line
-from moetuned.cli.verify_view import printable
+from moetuned.cli.progress_line import Bar, width_of_output
+from moetuned.cli.residency_view import change_line, wrapped
 from moetuned.cli.warm_place import MappedBy, users_of
 from moetuned.cli.warm_report import ResidentNow, resident_now
 from moetuned.gguf.experts import expert_ranges
@@ -56,7 +55,7 @@ class EvictReport(msgspec.Struct, frozen=True):
     epilog="Examples:\n\n\b\n  sudo moetunectl evict /models/glm-00001-of-00007.gguf\n"
     "  sudo moetunectl evict /models/model.gguf --experts-only\n  sudo moetunectl evict /models/model.gguf --yes --json",
 )
-@click.argument("model", metavar="MODEL", type=click.Path())
+@click.argument("model", metavar="MODEL", type=click.Path(readable=False))
 @click.option("--experts-only", is_flag=True, help="Keep what every token needs.")
 @click.option("--yes", is_flag=True, help="Do not ask, also when a running backend has MODEL mapped.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
@@ -84,8 +83,8 @@ def command(*, model: str, experts_only: bool, yes: bool, as_json: bool) -> None
     if as_json:
         print_json(report)
     else:
-        for line in _lines(report, change_line(before, after)):
-            click.echo(printable(line))
+        for line in _lines(report, change_line(before, after), width_of_output()):
+            click.echo(line)
     sys.exit(EXIT_NO if report.stayed_bytes or report.unknown is not None else 0)
 
 
@@ -141,7 +140,7 @@ def _report(
         stayed_because=_why(users, filesystem, experts_only=experts_only) if stays else None,
         mapped_by=users,
         unknown=after.unknown,
-        notes=cache_notes(filesystem),
+        notes=() if stays and filesystem in IN_MEMORY else cache_notes(filesystem),
     )
 
 
@@ -162,16 +161,19 @@ def _named(users: Sequence[MappedBy]) -> str:
     return first if len(users) == 1 else f"{first} and {len(users) - 1} more"
 
 
-def _lines(report: EvictReport, change: str) -> list[str]:
+def _lines(report: EvictReport, change: str, width: int) -> list[str]:
     name = os.path.basename(report.model)
     if report.before is None or report.after is None:
-        return [f"{name}: dropped; what is in memory now is unknown: {report.unknown}"]
+        return wrapped(f"{name}: dropped; what is in memory now is unknown: {report.unknown}", width)
     what = (
         f"dropped {format_bytes(report.dropped_bytes)}"
         if report.dropped_bytes or report.stayed_bytes
         else "was not in memory"
     )
-    lines = [f"{name}: {what}; {change}"]
+    below = list(report.notes)
     if report.stayed_bytes:
-        lines.append(f"  {format_bytes(report.stayed_bytes)} stayed: {report.stayed_because}")
-    return [*lines, *(f"  {note}" for note in report.notes)]
+        below.insert(0, f"{format_bytes(report.stayed_bytes)} stayed: {report.stayed_because}")
+    return [
+        *wrapped(f"{name}: {what}; {change}", width),
+        *(line for text in below for line in wrapped(text, width, inside=True)),
+    ]

@@ -16,17 +16,29 @@ RESIDENCY_FRESH_SECONDS = 30.0
 """A scan counts for the samples after it for so long, as it does for the signals."""
 
 
-def explain_trace(path: str, at_seconds: float | None) -> Explanations:
-    """The verdict at the last sample that is at most `at_seconds` after the first one; None: at the last one.
+def explain_trace(
+    path: str, at_seconds: float | None, settings: DetectorSettings | None = None
+) -> tuple[Explanations, TraceError | None]:
+    """The verdict at the last sample that is at most `at_seconds` after the first one; None: at the last one that can be read.
 
-    Raises what `read_trace` raises; TraceError too for a second after the end, and for a trace that is damaged before it.
+    `settings` None: the defaults. With it the fault that ends a damaged trace there: a recorder that was killed leaves one. Raises what `read_trace` raises;
+    TraceError too for a second after the end, and for a trace that is damaged before it.
     """
     trace = read_trace(path)
-    settings, name = DetectorSettings(), trace.identity.name
+    settings, name = settings or DetectorSettings(), trace.identity.name
     start, last = None, None
     scan: tuple[float, Residency] | None = None
-    ended = True
-    for followed in replay(trace, settings):
+    ended, fault = True, None
+    steps = replay(trace, settings)
+    while True:
+        try:
+            followed = next(steps, None)
+        except TraceError as error:
+            if at_seconds is not None or last is None:
+                raise
+            followed, fault = None, error
+        if followed is None:
+            break
         now = followed.signals.at_seconds
         start = now if start is None else start
         if at_seconds is not None and now - start > at_seconds:
@@ -43,7 +55,8 @@ def explain_trace(path: str, at_seconds: float | None) -> Explanations:
     residency = scan[1] if scan is not None and last.signals.at_seconds - scan[0] <= RESIDENCY_FRESH_SECONDS else None
     seen = msgspec.structs.replace(own, residency=residency)
     sight = Sight(seen, trace.facts, last.signals.dt_seconds)
-    return Explanations((explain(last.step.state, last.step.verdict, last.signals, sight, settings),))
+    found = Explanations((explain(last.step.state, last.step.verdict, last.signals, sight, settings),))
+    return found, fault
 
 
 def _own(backends: tuple[BackendSample, ...], name: str) -> BackendSample:

@@ -6,6 +6,7 @@ import textwrap
 
 import click
 
+from moetuned.decide.check_text import amount, label
 from moetuned.schema.explanation import AxisExplanation, Explanation, Explanations
 from moetuned.schema.units import format_duration
 from moetuned.schema.verdict import Check
@@ -14,6 +15,8 @@ _SMALLEST_WIDTH = 40
 _LABEL_WIDTH = 11
 _BAD = frozenset({"thrashing", "critical", "absent"})
 _GOOD = frozenset({"steady", "streaming", "ok", "idle", "decode", "prefill"})
+_NO_HARM = _GOOD | {"warming", "no thrash, whatever else is beyond"}
+"""What a rule may lead to that is no reason to worry: it is a condition that is met, no limit that is broken."""
 
 
 def render(explained: Explanations, width: int, colour: bool) -> str:
@@ -75,11 +78,20 @@ def _axis(page: _Page, axis: AxisExplanation) -> None:
         page.field(name, reason)
         name = ""
     for check in axis.checks:
-        page.field(_standing(check), check.text + _leads_to(check), _colour(check))
+        page.field(_standing(check), _finding(check) + _leads_to(check), _colour(check))
     name = "would be"
     for change in axis.changes:
         page.field(name, change)
         name = ""
+
+
+def _finding(check: Check) -> str:
+    """With the words of its rule in front, as the question that it answers."""
+    text = check.text
+    if check.unknown is not None and check.aside is None and check.beyond is None:  # the line begins with "unknown"
+        value = "" if check.value is None else f" {amount(check.signal, check.value)}"
+        text = f"{label(check.signal)}{value}: {check.unknown}"
+    return f"{check.rule}? {text}" if check.rule else text
 
 
 def _leads_to(check: Check) -> str:
@@ -92,8 +104,12 @@ def _standing(check: Check) -> str:
         return "aside"
     if check.beyond is None:
         return "unknown"
+    if check.would in _NO_HARM:
+        return "met" if check.beyond else "not met"
     return "BEYOND" if check.beyond else "within"
 
 
 def _colour(check: Check) -> str | None:
-    return "yellow" if check.beyond and check.aside is None else None
+    if not check.beyond or check.aside is not None:
+        return None
+    return "yellow" if check.would not in _NO_HARM else "green" if check.would in _GOOD else None

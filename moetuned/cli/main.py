@@ -8,14 +8,15 @@ Exit codes: 0 done; 1 the answer is "no"; 2 usage; 3 the daemon cannot be reache
 
 from __future__ import annotations
 
-import contextlib
-import importlib
-import os
-import pkgutil
 import sys
-from typing import Any
 
 try:
+    import contextlib
+    import importlib
+    import os
+    import pkgutil
+    from typing import Any
+
     import click
 
     from moetuned import __version__
@@ -26,10 +27,15 @@ except KeyboardInterrupt:  # Ctrl-C while it is still starting
 EXIT_NO = 1
 EXIT_USAGE = 2
 EXIT_REFUSED = 4
+EXIT_INTERRUPTED = 130
 
 
 class _ReaderGone(Exception):  # noqa: N818
     """Nobody reads the output any more (head, less). Click would make a failure of BrokenPipeError."""
+
+
+class _Interrupted(Exception):  # noqa: N818
+    """Ctrl-C. Click would write an empty line and no word."""
 
 
 class CommandFiles(click.Group):
@@ -41,6 +47,8 @@ class CommandFiles(click.Group):
             return super().make_context(*arguments, **keys)
         except BrokenPipeError as error:
             raise _ReaderGone from error
+        except KeyboardInterrupt as error:
+            raise _Interrupted from error
 
     def invoke(self, ctx: click.Context) -> Any:
         """See `click.Group`."""
@@ -50,6 +58,8 @@ class CommandFiles(click.Group):
                 sys.stdout.flush()
         except BrokenPipeError as error:
             raise _ReaderGone from error
+        except KeyboardInterrupt as error:
+            raise _Interrupted from error
         return result
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -94,9 +104,11 @@ def run(arguments: list[str] | None = None) -> int:
     except click.ClickException as error:
         error.show()
         return error.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        click.echo("", err=True)
-        return 130
+    except (_Interrupted, click.Abort, KeyboardInterrupt):
+        if sys.stderr is not None and sys.stderr.isatty():
+            click.echo("", err=True)  # The terminal shows ^C at the end of a line.
+        click.echo("moetunectl: interrupted", err=True)
+        return EXIT_INTERRUPTED
     except DaemonError as error:
         click.echo(f"moetunectl: {error}", err=True)
         return error.exit_code

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 LONGEST_INTERVAL_SECONDS = 4.0
 SHORTEST_INTERVAL_SECONDS = 0.2
 """As for watch.interval of the config."""
+_LARGEST_ID = 2**32 - 2
+"""Of users and groups; the number after it means none (chown(2))."""
 
 
 def _duration(_context: click.Context, option: click.Parameter, value: str | None) -> float | None:
@@ -126,7 +128,9 @@ def _open(path: str, limit_bytes: int, *, overwrite: bool) -> TraceWriter:
 def caller(variable: Callable[[str], str | None]) -> tuple[int, int] | None:
     """User and group who said sudo: the recording is theirs to send. None without sudo."""
     user, group = variable("SUDO_UID") or "", variable("SUDO_GID") or ""
-    numbers = all(one.isascii() and one.isdigit() and len(one) < 11 for one in (user, group))
+    numbers = all(
+        one.isascii() and one.isdigit() and len(one) < 11 and int(one) <= _LARGEST_ID for one in (user, group)
+    )
     return (int(user), int(group)) if numbers and os.geteuid() == 0 else None
 
 

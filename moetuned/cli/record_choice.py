@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -65,7 +66,9 @@ def _check_url(url: str) -> None:
     try:
         loopback_address(url)
     except ValueError as error:
-        raise ChoiceError(f"--url {error}") from error
+        # Also of urlsplit, whose words name neither the flag nor what to write.
+        wanted = "is no HTTP address on this machine (with a port of at most 65535)"
+        raise ChoiceError(f"--url {url!r} {wanted}; write e.g. --url http://127.0.0.1:8080") from error
 
 
 def _by_pid(pid: int) -> FoundBackend:
@@ -156,9 +159,10 @@ def _check_readable(process: ProcessIdentity) -> None:
         with open(f"/proc/{process.pid}/io", encoding="ascii") as file:
             file.read()
     except PermissionError:
-        raise ChoiceError(
-            f"what process {process.pid} reads is told only to its owner and to root; run this with sudo", refused=True
-        ) from None
+        what = f"what process {process.pid} reads is told only to its owner and to root"
+        # Root without CAP_SYS_PTRACE, e.g. in a container, or a process that has more capabilities than this one.
+        way = "run this with sudo" if os.geteuid() else "this root may not look at it (CAP_SYS_PTRACE)"
+        raise ChoiceError(f"{what}; {way}", refused=True) from None
     except OSError as error:
         raise ChoiceError(f"process {process.pid} cannot be looked at: {error.strerror}") from error
 

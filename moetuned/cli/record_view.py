@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import shlex
-import shutil
 from collections.abc import Iterator, Mapping
 from typing import TextIO
 
+from moetuned.cli.progress_line import OneLine
 from moetuned.cli.record_run import Ended, Head
 from moetuned.cli.verify_view import printable
 from moetuned.host.recording import Subject
@@ -17,6 +17,7 @@ from moetuned.state.trace import TraceBackend
 from moetuned.state.trace_writer import TraceWriter
 
 _METRICS_OFF = "!501"
+_WANTS_KEY = "!401"
 
 
 def progress(name: str, seconds: float, size_bytes: int, verdict: Verdict) -> str:
@@ -30,24 +31,12 @@ class ProgressText:
     """That line on a terminal, drawn over itself; nothing anywhere else."""
 
     def __init__(self, stream: TextIO) -> None:
-        self._stream = stream if stream.isatty() else None
-        self._drawn = 0
+        self._line = OneLine(stream)
+        self.clear = self._line.clear
 
     def draw(self, name: str, seconds: float, size_bytes: int, verdict: Verdict) -> None:
         """Draw it as it is now."""
-        if self._stream is None:
-            return
-        text = progress(name, seconds, size_bytes, verdict)[: max(1, shutil.get_terminal_size().columns - 1)]
-        self._stream.write("\r" + text.ljust(self._drawn))
-        self._stream.flush()
-        self._drawn = len(text)
-
-    def clear(self) -> None:
-        """Take it away."""
-        if self._stream is not None and self._drawn:
-            self._stream.write("\r" + " " * self._drawn + "\r")
-            self._stream.flush()
-            self._drawn = 0
+        self._line.draw(progress(name, seconds, size_bytes, verdict))
 
 
 def summary(
@@ -65,7 +54,8 @@ def summary(
     yield f"  model    {_model(subject, told)}"
     if residency_unknown is not None:
         yield f"           how much of it is in memory is unknown: {residency_unknown}"
-    yield f"  command  {printable(' '.join(head.command))}"
+    command = printable(" ".join(head.command))
+    yield f"  command  {command or 'none: its process has no command line (a kernel thread, or it has wiped its own)'}"
     yield "  machine  kernel, processor, memory and disk settings"
     yield f"No prompts, no answers, no keys; {HIDDEN} stands for what was taken out."
     if not head.privacy.anonymous:
@@ -105,7 +95,9 @@ def _http(subject: Subject, answers: Mapping[str, str]) -> str:
     line = f"http     numbers of {said}" if said else "http    "
     if silent:
         line += f"{'; ' if said else ' '}no answer of {', '.join(f'{path} ({answers[path][1:]})' for path in silent)}"
-    if answers.get("/metrics", "").startswith(_METRICS_OFF):
+    if any(answers.get(name, "").startswith(_WANTS_KEY) for name in ("/slots", "/metrics")):
+        line += "; it wants an API key, so phase and speed stay unknown"
+    elif answers.get("/metrics", "").startswith(_METRICS_OFF):
         line += "; start the backend with --metrics to see its tokens"
     return line
 

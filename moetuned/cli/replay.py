@@ -50,7 +50,7 @@ def command(*, trace: str, as_json: bool, with_signals: bool, config: str | None
     """
     from moetuned.state.trace import TraceError, read_trace
 
-    settings = _settings(config)
+    settings = settings_of_config(config)
     opened: Trace | None = None
     lines: Iterator[str] = iter(())
     while True:
@@ -68,7 +68,8 @@ def command(*, trace: str, as_json: bool, with_signals: bool, config: str | None
         click.echo(line)
 
 
-def _settings(config: str | None) -> DetectorSettings:
+def settings_of_config(config: str | None) -> DetectorSettings:
+    """With the limits of the config; None: the defaults. Ends the program where the config is wrong."""
     from moetuned.decide.detector import DetectorSettings
 
     if config is None:

@@ -25,7 +25,7 @@ from moetuned.schema.heat import ExpertPages, Heat
     "  sudo moetunectl residency /models/model.gguf --experts\n"
     "  sudo moetunectl residency /models/model.gguf --json | jq .expert_resident_bytes",
 )
-@click.argument("model", metavar="MODEL", type=click.Path())
+@click.argument("model", metavar="MODEL", type=click.Path(readable=False))
 @click.option("--experts", "by_expert", is_flag=True, help="Also each expert of each layer, as a map.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 def command(*, model: str, by_expert: bool, as_json: bool) -> None:

@@ -93,6 +93,19 @@ def change_line(before: Look, after: Look) -> str:
     return ", ".join(f"{name} {was}" if was == now else f"{name} {was} -> {now}" for (name, was), (_, now) in shares)
 
 
+def wrapped(text: str, width: int, *, inside: bool = False) -> list[str]:
+    """A sentence of a report in lines as wide as the rest of it, the following ones indented. `inside`: below the first line."""
+    first, following = ("  ", "    ") if inside else ("", "  ")
+    return textwrap.wrap(
+        printable(text),
+        max(SMALLEST_WIDTH, width),
+        initial_indent=first,
+        subsequent_indent=following,
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
+
+
 def _shares(look: Look) -> list[tuple[str, str]]:
     size, experts, cached = (
         sum(part.size_bytes for part in look.parts),
@@ -124,7 +137,7 @@ def render(report: ResidencyReport, pages: ExpertPages | None, style: Style) -> 
     files = f" in {count} files" if count > 1 else ""
     name = printable(os.path.basename(report.model))
     if report.resident_bytes is None:
-        lines = [f"{name}: {format_bytes(report.size_bytes)}, what of it is in memory is unknown"]
+        lines = wrapped(f"{name}: {format_bytes(report.size_bytes)}, what of it is in memory is unknown", width)
         lines += _field("why", report.unknown or "", width)
     else:
         resident = share(report.resident_bytes, report.size_bytes)

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 import click
 
 from moetuned.decide.sentence import prefill_progress
+from moetuned.schema.device import DeviceView
 from moetuned.schema.event import Event
 from moetuned.schema.snapshot import BackendView, MachineView, PrefillView, ProtectView, Snapshot, TunableView, WarmView
 from moetuned.schema.units import format_bytes, format_duration, format_rate, format_ratio
@@ -151,6 +152,14 @@ def _backend(page: _Page, backend: BackendView, now: float) -> None:
         page.field("locked", _locked(backend.protect))
     if backend.prompting is not None:
         page.field("prompts", backend.prompting)
+    label = "others"
+    for neighbour in backend.neighbours:
+        page.field(label, neighbour.text or f"{neighbour.name} {neighbour.did} {format_bytes(neighbour.bytes)}")
+        label = ""
+    label = "disk"
+    for text in _disks(backend.devices):
+        page.field(label, text, fg="yellow")
+        label = ""
     page.field("process", _process(backend))
     if backend.model_path is not None:
         page.field("model", f"{backend.model_path} ({format_bytes(backend.model_bytes)})")
@@ -204,6 +213,8 @@ def _share(page: _Page, name: str, resident: int, whole: int | None) -> str:
 def _reads(backend: BackendView) -> str:
     signals = backend.signals
     rate = signals.get("process_read_bytes_per_second")
+    if rate is None and backend.verdict.phase == Phase.ABSENT:
+        return "unknown: the backend does not run"
     if rate is None:
         return "unknown: what the process reads cannot be seen (not yet, or not without root)"
     parts = [f"{format_rate(rate)} from disk"]
@@ -263,16 +274,21 @@ def _warming(page: _Page, warm: WarmView, now: float) -> str | None:
     text = warm.state
     if warm.goal_bytes:
         done = min(warm.done_bytes, warm.goal_bytes)
-        text += f", {format_bytes(warm.done_bytes)} of {format_bytes(warm.goal_bytes)}"
+        text += f", {_done_of(done, warm.goal_bytes)}"
         if warm.state in ("running", "paused"):
-            text = (
-                page.bar(((_FULL, done),), warm.goal_bytes, 46) + f" {format_ratio(done / warm.goal_bytes):>5} {text}"
-            )
+            text = page.bar(((_FULL, done),), warm.goal_bytes, 46) + f" {100 * done // warm.goal_bytes:>3} % {text}"
     if warm.eta_seconds is not None and warm.state == "running":
         text += f", {format_duration(warm.eta_seconds)} left"
     if warm.ended_wall_seconds is not None:
         text += f", {format_duration(max(0.0, now - warm.ended_wall_seconds))} ago"
     return text + (f": {warm.detail}" if warm.detail else "")
+
+
+def _done_of(done: int, goal: int) -> str:
+    """Never as if all were done while something is missing."""
+    if done < goal and format_bytes(done) == format_bytes(goal):
+        return f"all but {format_bytes(goal - done)} of {format_bytes(goal)}"
+    return f"{format_bytes(done)} of {format_bytes(goal)}"
 
 
 def _process(backend: BackendView) -> str:
@@ -286,6 +302,18 @@ def _process(backend: BackendView) -> str:
     if backend.restarts:
         parts.append(f"restarted {backend.restarts} {'time' if backend.restarts == 1 else 'times'}")
     return ", ".join(parts)
+
+
+def _disks(devices: Sequence[DeviceView]) -> list[str]:
+    """What is to be known of the disks under its model, those of which it is the same together; [] when there is nothing to say."""
+    found: dict[str, list[str]] = {}
+    for device in devices:
+        turns = "rotates: each expert that is not in memory takes it about 10 ms" if device.rotational else ""
+        what = device.detail or ("" if device.virtual else turns)
+        if what:
+            model = "" if device.model is None else f" ({device.model})"
+            found.setdefault(what, []).append(f"{device.name}{model}")
+    return [f"{', '.join(names)}: {what}" for what, names in found.items()]
 
 
 def _machine(page: _Page, machine: MachineView) -> None:

@@ -142,7 +142,7 @@ def _kibs(_context: click.Context, _option: click.Parameter, value: str | None) 
     "  sudo moetunectl tune readahead /models/model.gguf --values 64,128,256 --memory 24G\n"
     "  sudo moetunectl tune readahead /models/model.gguf --apply",
 )
-@click.argument("model", metavar="MODEL", type=click.Path())
+@click.argument("model", metavar="MODEL", type=click.Path(readable=False))
 @click.option(
     "--bytes", "budget", metavar="SIZE", default="4G", show_default=True, callback=_size, help="Most bytes to read."
 )

@@ -109,8 +109,9 @@ class ProgressLine:
         rate = (done_bytes - before) / (now - first) if now > first else None
         left = (self._total - done_bytes) / rate if rate else None
         sizes = f"{format_bytes(done_bytes)} of {format_bytes(self._total)}"
-        speed, time_left = format_rate(rate), f"{format_duration(left)} left"
-        figures = ((sizes, speed, time_left), (sizes, time_left), (time_left,), ())
+        speed = () if rate is None else (format_rate(rate),)
+        time_left = () if left is None else (f"{format_duration(left)} left",)
+        figures = ((sizes, *speed, *time_left), (sizes, *time_left), time_left, ())
         texts = ["  ".join((f" {int(share * 100):3d} %", *each)) for each in figures]
         text = next((each for each in texts if len(each) + _SHORTEST_BAR <= columns), texts[-1])
         width = max(_SHORTEST_BAR, min(_BAR_WIDTH, columns - len(text)))

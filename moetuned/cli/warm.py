@@ -13,15 +13,26 @@ from moetuned.api.socket_path import find_socket
 from moetuned.cli.learned_heat import known_use
 from moetuned.cli.model_command import EXIT_REFUSED, EXIT_USAGE, SETTINGS, fail, looked, print_json, read_or_fail, size
 from moetuned.cli.model_residency import Look, cache_notes, filesystem_of
-from moetuned.cli.progress_line import Bar, Elapsed
-from moetuned.cli.verify_view import printable
-from moetuned.cli.warm_by_daemon import backend_with, look_after, look_of, warm_by_daemon
+from moetuned.cli.progress_line import Bar, Elapsed, Lines, width_of_output
+from moetuned.cli.warm_by_daemon import backend_with, look_after, look_of, waits_in_vain, warm_by_daemon
 from moetuned.cli.warm_here import warm_here
 from moetuned.cli.warm_place import Place, PlaceError, find_place, limits_at, users_of
 from moetuned.cli.warm_report import Outcome, WarmReport, exit_code, lines, resident_now
 from moetuned.host.model_files import ModelFile
+from moetuned.host.page_cache import PAGE_BYTES
 from moetuned.host.processes import identify
 from moetuned.schema.snapshot import BackendView
+from moetuned.schema.units import format_bytes
+
+
+def _pages(context: click.Context, option: click.Parameter, value: str | None) -> int | None:
+    """A size in whole pages, at least one: less cannot be in memory."""
+    number = size(context, option, value)
+    if number is None:
+        return None
+    if number < PAGE_BYTES:
+        raise click.BadParameter(f"{value} is too little: memory comes in pages of {format_bytes(PAGE_BYTES)}")
+    return number - number % PAGE_BYTES
 
 
 @click.command(
@@ -30,14 +41,19 @@ from moetuned.schema.snapshot import BackendView
     "  sudo moetunectl warm /models/model.gguf --budget 20G --rate 500M\n"
     "  sudo moetunectl warm /models/model.gguf --cgroup /sys/fs/cgroup/system.slice/llama.service",
 )
-@click.argument("model", metavar="MODEL", type=click.Path())
+@click.argument("model", metavar="MODEL", type=click.Path(readable=False))
 @click.option(
     "--budget",
     metavar="SIZE",
-    callback=size,
+    callback=_pages,
     help="Most bytes of MODEL to have in memory. [what is free, and what of it is there]",
 )
-@click.option("--rate", metavar="SIZE", callback=size, help="Most bytes a second to read. [as fast as the disk is]")
+@click.option(
+    "--rate",
+    metavar="SIZE",
+    callback=size,
+    help="Most bytes a second to read; what is in memory does not count. [as fast as the disk is]",
+)
 @click.option(
     "--cgroup",
     metavar="DIR",
@@ -60,36 +76,39 @@ def command(**options: Any) -> None:
     by_hand = any(options[name] is not None for name in ("budget", "rate", "cgroup"))
     socket = options["path"] or find_socket(os.environ)
     view = _watched(socket, model, notes, must=options["path"] is not None)
-    if view is not None and by_hand and view.warm.going_on:
+    if view is not None and by_hand and view.warm.going_on and not waits_in_vain(view):
         fail(
             f"{options['model']}: the daemon is warming it; without --budget, --rate and --cgroup that is followed",
             EXIT_REFUSED,
         )
-    report, before, after = (
-        _here(model, options, notes) if view is None or by_hand else _by_daemon(socket, model, view, notes)
-    )
+    if view is None or by_hand:
+        report, before, after = _here(model, options, notes)
+    else:
+        report, before, after = _by_daemon(socket, model, view, notes, quiet=options["as_json"])
     if options["as_json"]:
         print_json(report)
     else:
         seconds = report.seconds if report.by == "here" else None  # The daemon's are mostly those of its ticks.
         outcome = Outcome(report.state, report.detail, report.done_bytes, report.goal_bytes, seconds)
-        for line in lines(report.model, outcome, before, after):
+        for line in lines(report.model, outcome, before, after, report.notes, width_of_output()):
             click.echo(line)
-        for note in report.notes:
-            click.echo(f"  {printable(note)}")
     sys.exit(exit_code(Outcome(report.state, report.detail)))
 
 
 class _Progress:
-    """A bar while it goes on, and what it waits for while it does not; on a terminal only."""
+    """A bar while it goes on, and what it waits for while it does not; off a terminal a line now and then, unless `quiet`."""
 
-    def __init__(self, waits: str, name: str) -> None:
+    def __init__(self, waits: str, name: str, *, quiet: bool) -> None:
         self._waiting = Elapsed(sys.stderr, waits)
         self._name = name
         self._bar: Bar | None = None
+        self._lines = None if quiet or sys.stderr.isatty() else Lines(sys.stderr, name)
 
     def draw(self, done: int, goal: int, waits_for: str) -> None:
         """`goal` 0: not known yet."""
+        if self._lines is not None:
+            self._lines.say(done, goal, waits_for)
+            return
         if waits_for or not goal:
             if self._bar is not None:
                 self._bar.clear()
@@ -125,7 +144,7 @@ def _watched(socket: str, model: ModelFile, notes: list[str], *, must: bool) -> 
     return None
 
 
-def _by_daemon(socket: str, model: ModelFile, view: BackendView, notes: list[str]) -> _Warmed:
+def _by_daemon(socket: str, model: ModelFile, view: BackendView, notes: list[str], *, quiet: bool) -> _Warmed:
     from moetuned.api.client import Client
 
     client = Client(socket)
@@ -133,13 +152,16 @@ def _by_daemon(socket: str, model: ModelFile, view: BackendView, notes: list[str
     owner = not before.refused
     if not owner:
         before = look_of(view)
-    progress = _Progress("the daemon waits:", view.name)
+    progress = _Progress("the daemon waits:", view.name, quiet=quiet)
     try:
         outcome = warm_by_daemon(client, view.name, progress.draw)
     finally:
         progress.clear()
     after = looked(model) if owner else look_after(client, view.name)
-    notes.insert(0, f"warmed by the daemon for the backend {view.name}, charged to {view.cgroup or 'no cgroup'}")
+    if outcome.done_bytes:
+        notes.insert(0, f"warmed by the daemon for the backend {view.name}, charged to {view.cgroup or 'no cgroup'}")
+    else:
+        notes.insert(0, f"the daemon was asked, for the backend {view.name}")
     return _report(model, "daemon", view.name, view.cgroup, outcome, (before, after), notes), before, after
 
 
@@ -151,7 +173,7 @@ def _here(model: ModelFile, options: dict[str, Any], notes: list[str]) -> _Warme
     line = Elapsed(sys.stderr, "looking at the experts of")
     use = known_use(model, line.draw)
     line.clear()
-    progress = _Progress("warming waits:", os.path.basename(model.identity.paths[0]))
+    progress = _Progress("warming waits:", os.path.basename(model.identity.paths[0]), quiet=options["as_json"])
     try:
         outcome = warm_here(
             model,

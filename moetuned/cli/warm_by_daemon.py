@@ -102,10 +102,15 @@ def _outcome(view: BackendView) -> tuple[str, str] | None:
     if warm.state == "paused" and view.verdict.memory in (MemoryState.NEAR_LIMIT, MemoryState.CRITICAL):
         reason = next((one.text for one in view.verdict.reasons if one.axis == "memory"), "memory is near its limit")
         return "refused", f"the daemon waits until memory is no longer near its limit: {reason}"
-    unknown = view.residency.unknown
-    if warm.state == "waiting" and unknown is not None and unknown in warm.detail:
+    if waits_in_vain(view):
         return "failed", warm.detail
     return None
+
+
+def waits_in_vain(view: BackendView) -> bool:
+    """Whether warming waits for a residency that cannot be known, for instance because the model's file was replaced."""
+    unknown = view.residency.unknown
+    return view.warm.state == "waiting" and unknown is not None and unknown in view.warm.detail
 
 
 def look_after(daemon: Daemon, name: str, pause: Callable[[float], None] = time.sleep) -> Look:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from moetuned.cli.model_residency import Look
 from moetuned.cli.warm_report import Outcome
 from moetuned.decide import warm_plan
-from moetuned.decide.warm_room import Room, room
+from moetuned.decide.warm_room import Room, free_under, room, taken
 from moetuned.gguf.experts import embedding_ranges, expert_ranges, other_ranges
 from moetuned.host.model_files import ModelFile
 from moetuned.host.processes import ProcessIdentity
@@ -47,14 +47,18 @@ def warm_here(
     Ctrl-C ends the warming process and is an outcome; whatever else is raised ends it, too.
     """
     residency = before.residency()
-    there = room(limits(), None if residency is None else residency.resident_bytes, budget_bytes)
+    at_first = limits()
+    there = room(at_first, None if residency is None else residency.resident_bytes, budget_bytes)
     against = _against(there)
     if against is not None:
         return Outcome("refused" if there.near is not None else "failed", against, budget_bytes=there.budget_bytes)
     plan = plan_for(model, there.budget_bytes or 0, before, use)
     if plan.total_bytes == 0:
-        warm = residency is not None and residency.resident_bytes > 0
-        return Outcome("nothing" if warm else "failed", plan.reason, budget_bytes=there.budget_bytes)
+        # Reading the header alone brings some of it in, so what is there is no sign that it was warm.
+        whole = residency is not None and residency.resident_bytes >= model.identity.size_bytes
+        return Outcome(
+            "nothing" if whole or there.budget_bytes else "failed", plan.reason, budget_bytes=there.budget_bytes
+        )
     try:
         warming = warm_in_cgroup(
             model.identity.paths,
@@ -69,10 +73,11 @@ def warm_here(
     began = time.monotonic()
     state, detail = "failed", plan.reason
     try:
-        near = _follow(warming, limits, draw)
+        # Where memory is full already, the plan fills none.
+        stopped = _follow(warming, limits, free_under(at_first), draw)
         progress = warming.progress
-        if near is not None:
-            state, detail = "refused", near
+        if stopped is not None:
+            state, detail = stopped
         elif progress.state == "done":
             state = "done"
         else:
@@ -119,22 +124,34 @@ def _against(there: Room) -> str | None:
     return None
 
 
-def _follow(warming: Warming, limits: Limits, draw: Draw) -> str | None:
-    """Until it has ended; a sentence when it had to stop because memory came near its limit."""
+def _follow(warming: Warming, limits: Limits, to_fill: frozenset[str], draw: Draw) -> tuple[str, str] | None:
+    """Until it has ended; state and sentence when it had to stop because memory came near its limit, or the room was taken.
+
+    `to_fill`: scopes of the limits under which memory was free.
+    """
     poll = select.poll()
     poll.register(warming.fileno(), select.POLLIN)
-    looked_at, near = time.monotonic(), None
+    looked_at = time.monotonic()
+    against: tuple[str, str] | None = None
     while True:
         poll.poll(_DRAW_SECONDS * 1000)
         progress = warming.advance()
         draw(progress.done_bytes, progress.goal_bytes, progress.detail or "" if progress.state == "paused" else "")
         if not progress.going_on:
-            return near
-        if near is None and time.monotonic() - looked_at >= GUARD_SECONDS:
+            return against
+        if against is None and time.monotonic() - looked_at >= GUARD_SECONDS:
             looked_at = time.monotonic()
-            near = room(limits(), None).near
-            if near is not None:
+            against = _stop_reason(limits(), to_fill)
+            if against is not None:
                 warming.stop()
+
+
+def _stop_reason(now: tuple[MemoryView, ...], to_fill: frozenset[str]) -> tuple[str, str] | None:
+    near = room(now, None).near
+    if near is not None:
+        return "refused", near
+    why = taken(now, to_fill)
+    return None if why is None else ("failed", why)
 
 
 def _end(warming: Warming) -> WarmProgress:

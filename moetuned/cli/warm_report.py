@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 import msgspec
 
 from moetuned.cli.model_residency import Look
-from moetuned.cli.residency_view import change_line
-from moetuned.cli.verify_view import printable
+from moetuned.cli.residency_view import change_line, wrapped
 from moetuned.schema.units import format_bytes, format_duration, format_rate
 
 EXIT_NO = 1
@@ -71,8 +71,10 @@ def resident_now(look: Look) -> ResidentNow | None:
     return None if resident is None else ResidentNow(resident, experts, None if experts is None else resident - experts)
 
 
-def lines(model: str, outcome: Outcome, before: Look, after: Look) -> tuple[str, ...]:
-    """For people: what was done, and what is in memory now."""
+def lines(
+    model: str, outcome: Outcome, before: Look, after: Look, notes: Sequence[str] = (), width: int = 80
+) -> tuple[str, ...]:
+    """For people, at most `width` columns wide: what was done, what is in memory now, and notes."""
     done = format_bytes(outcome.done_bytes)
     match outcome.state:
         case "done":
@@ -85,7 +87,11 @@ def lines(model: str, outcome: Outcome, before: Look, after: Look) -> tuple[str,
             what = f"stopped after {done} of {format_bytes(outcome.goal_bytes)}: {outcome.detail}"
         case _:
             what = f"not warmed: {outcome.detail}"
-    return (printable(f"{os.path.basename(model)}: {what}"), f"  {printable(change_line(before, after))}")
+    below = (change_line(before, after), *notes)
+    return (
+        *wrapped(f"{os.path.basename(model)}: {what}", width),
+        *(line for text in below for line in wrapped(text, width, inside=True)),
+    )
 
 
 def _speed(outcome: Outcome) -> str:

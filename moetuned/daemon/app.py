@@ -28,13 +28,14 @@ from moetuned.daemon.pressure_watch import PressureWatch
 from moetuned.daemon.probing import Probing
 from moetuned.daemon.roster import Roster
 from moetuned.daemon.settings import Settings, settings_of
-from moetuned.daemon.snapshot_view import backend_view, machine_view
+from moetuned.daemon.snapshot_view import backend_sentence, backend_view, machine_view
 from moetuned.daemon.swap_keeper import TRY_ALONE, SwapKeeper
 from moetuned.daemon.tick_timer import TickTimer
 from moetuned.daemon.tuning_keeper import TuningKeeper
 from moetuned.daemon.workers import Workers
 from moetuned.decide import probe_budget, tick_interval
 from moetuned.decide import supervision as sv
+from moetuned.decide.signals import signal_functions
 from moetuned.decide.tick_interval import TickInterval
 from moetuned.host.clock import Clock
 from moetuned.host.config_files import DEFAULT_PATH, LoadedConfig
@@ -99,6 +100,8 @@ class App:
         self._settings: Settings = settings_of(loaded.config)
         self._events = EventLog(self._started_wall)
         self._snapshot: Snapshot | None = None
+        self._looked: tuple[float, float] | None = None
+        """When the last look was, monotonic and Unix seconds."""
         self._notes: tuple[str, ...] = ()
         self._cost = OwnCost()
         self._lateness: float | None = None
@@ -150,6 +153,8 @@ class App:
 
     def start(self) -> None:
         """Apply the config and make the first tick; the rest happens in the loop."""
+        # Now, while files can still be opened: a directory that cannot be read looks empty to what finds plug-ins.
+        signal_functions()
         self._loop.add(self._workers.fileno(), selectors.EVENT_READ, lambda _events: self._workers.collect())
         self._api.register(self._loop.selector)
         self._loop.on_signal(signal.SIGTERM, self.stop)
@@ -179,7 +184,9 @@ class App:
 
     @property
     def snapshot(self) -> Snapshot | None:
-        """What everybody is shown; None before the first tick."""
+        """What everybody is shown: made when somebody asks, once a look. None before the first tick."""
+        if self._snapshot is None and self._looked is not None:
+            self._snapshot = self._make_snapshot(*self._looked)
         return self._snapshot
 
     # Configuration
@@ -268,7 +275,8 @@ class App:
         self._set_pace(since)
         self._cost.end(self._clock.monotonic() - now)
         self._publish(now)
-        self._notifier.watchdog(self._status_line())
+        if self._notifier.heard:
+            self._notifier.watchdog(self._status_line())
         self._timer.next(self._pace.seconds)
 
     def _set_pace(self, since_seconds: float) -> None:
@@ -284,11 +292,11 @@ class App:
     def _fresh_snapshot(self) -> Snapshot | None:
         """What somebody who asks is shown: while looks are seldom, one is made for them."""
         interval = self._settings.interval_seconds
-        if self._snapshot is None or self._stopping_since is not None or self._pace.seconds <= interval:
-            return self._snapshot
-        if self._clock.monotonic() - self._snapshot.at_seconds > FRESH_INTERVALS * interval:
+        if self._looked is None or self._stopping_since is not None or self._pace.seconds <= interval:
+            return self.snapshot
+        if self._clock.monotonic() - self._looked[0] > FRESH_INTERVALS * interval:
             self._look()
-        return self._snapshot
+        return self.snapshot
 
     def _watch_settings(self, now: float) -> None:
         if now < self._next_drift or self._stopping_since is not None:
@@ -304,9 +312,12 @@ class App:
         self._next_drift = now + (DRIFT_AGAIN_SECONDS if self._tuning.must_look_again else DRIFT_SECONDS)
 
     def _publish(self, now: float) -> None:
-        self._snapshot = Snapshot(
+        self._looked, self._snapshot = (now, self._clock.wall()), None
+
+    def _make_snapshot(self, now: float, wall: float) -> Snapshot:
+        return Snapshot(
             status=1,
-            wall_seconds=self._clock.wall(),
+            wall_seconds=wall,
             at_seconds=now,
             mode="act" if self._settings.act else "observe",
             profile=self._loaded.config.tuning.profile.value,
@@ -348,13 +359,12 @@ class App:
 
     def _status_line(self) -> str:
         """One line for `systemctl status`."""
-        views = () if self._snapshot is None else self._snapshot.backends
+        now = self._clock.monotonic() if self._looked is None else self._looked[0]
+        said = [f"{watched.name} {backend_sentence(watched, now)}" for watched in self._roster]
         if self._stopping_since is not None:
             parts = ["stopping"]
-        elif not views:
-            parts = ["no backend is running that moetuned knows"]
         else:
-            parts = [f"{view.name} {view.sentence}" for view in views]
+            parts = said or ["no backend is running that moetuned knows"]
         return "; ".join((*self._notes, *parts))
 
     def _explain(self) -> Explanations:

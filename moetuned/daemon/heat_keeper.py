@@ -227,8 +227,10 @@ class HeatKeeper:
             record.last_cpu_seconds = seen.cpu_seconds
             if first:
                 record.opened, record.stamp, record.kept = True, seen.stamp, seen.kept
+                record.outdated = seen.not_kept in (heat_store.OTHER_FILE, heat_store.OTHER_SHAPE)
                 if seen.not_kept is not None:
-                    log.warning("%s: %s", watched.name, seen.not_kept)
+                    level = logging.INFO if record.outdated else logging.WARNING
+                    log.log(level, "%s: %s", watched.name, seen.not_kept)
             if watched.process == process:
                 self._learn(watched, record, seen, since)
                 if began < record.wanted_at:
@@ -253,7 +255,8 @@ class HeatKeeper:
             return
         if record.state is None:
             record.state = heat.resume(record.kept) if record.kept is not None else heat.fresh(record.stamp, seen.pages)
-            record.saved = record.state.heat
+            # What is of another file is replaced also while nothing is learned, so that it is told once.
+            record.saved = None if record.outdated else record.state.heat
         process = None if watched.sample is None else watched.sample.process
         look = heat.Look(
             pages=seen.pages,
@@ -305,7 +308,10 @@ class HeatKeeper:
         def done(_kept: bool | None, error: BaseException | None) -> None:
             if error is not None:
                 record.saved = None
-                log.warning("%s: what was learned of its experts cannot be kept: %s", watched.name, error)
+                why = (isinstance(error, OSError) and error.strerror) or error
+                log.warning(
+                    "%s: what was learned of its experts cannot be kept in %s: %s", watched.name, directory, why
+                )
 
         started = self._workers.submit(
             Lane.WORK,

@@ -18,6 +18,8 @@ class HeatRecord:
         self.stamp: ModelStamp | None = None
         self.kept: Heat | None = None
         """What an earlier run learned."""
+        self.outdated = False
+        """Whether what is kept is of another file or shape."""
         self.opened = False
         self.state: HeatState | None = None
         self.pages: ExpertPages | None = None

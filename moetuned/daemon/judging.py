@@ -15,7 +15,7 @@ from moetuned.daemon.settings import Settings, detector_settings, relief_setting
 from moetuned.daemon.watched import Watched
 from moetuned.decide import detector, relief, signals
 from moetuned.decide.detector_settings import DetectorSettings
-from moetuned.decide.memory_headroom import memory_view
+from moetuned.decide.memory_headroom import memory_under_each, memory_view
 from moetuned.decide.supervision import LaunchPlan, Stage
 from moetuned.decide.window import Window, next_window
 from moetuned.host.clock import Clock
@@ -70,7 +70,9 @@ class Judge:
         if own.residency is None and watched.residency is not None:
             own = msgspec.structs.replace(own, residency=watched.residency)
         sight = Sight(own, watched.facts, watched.signals.dt_seconds, self._sampler.troubles, watched.residency_unknown)
-        return explain(watched.detector, watched.verdict, watched.signals, sight, detector_settings(settings))
+        return explain(
+            watched.detector, watched.verdict, signals.complete(watched.signals), sight, detector_settings(settings)
+        )
 
     @property
     def last_samples(self) -> list[Sample]:
@@ -117,7 +119,7 @@ class Judge:
     ) -> None:
         own = watched.sample
         assert own is not None
-        watched.signals = signals.of_window(window, watched.name, window.now.at_seconds)
+        watched.signals = signals.on_demand(window, watched.name, window.now.at_seconds)
         kills = watched.detector.phase.oom_kills
         step = detector.step(watched.detector, watched.signals, own, window.facts, limits)
         watched.detector, watched.verdict = step.state, step.verdict
@@ -128,6 +130,7 @@ class Judge:
             growth_kind=step.state.memory.growth.growth.kind.value,
             growth=step.state.memory.growth.growth.text or None,
         )
+        watched.limits = memory_under_each(window.now.machine, own)
         self._note_health(watched, settings, now)
         self._note_cache(watched, now)
         if watched.verdict.paging == Paging.STEADY and watched.verdict.phase == Phase.DECODE and watched.residency:
@@ -187,6 +190,8 @@ class Judge:
         decided = relief.step(watched.relief, watched.verdict, memory, _relief_facts(watched), limits, now)
         watched.relief, watched.would_do = decided.state, decided.would_do
         if decided.exhausted is not None:
+            if self._neighbours is not None:
+                self._neighbours.settle(watched)
             message = f"{watched.name}: memory is near its limit and moetuned can free no more: {decided.exhausted}"
             reasons = tuple(reason for reason in watched.verdict.reasons if reason.axis == "memory")
             self._announcer.say(EventName.RELIEF_EXHAUSTED, watched.name, message, reasons)

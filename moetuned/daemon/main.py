@@ -42,6 +42,7 @@ def run(config: str | None, state_dir: str | None, runtime_dir: str | None, verb
     from moetuned.daemon.config_loading import load_checked
     from moetuned.daemon.loop import Loop
     from moetuned.host.clock import RealClock
+    from moetuned.host.malloc_arenas import use_one_arena
     from moetuned.host.service_notify import ServiceNotifier
     from moetuned.parse.config_problem import ConfigError
     from moetuned.state.undo_journal import default_path
@@ -64,6 +65,7 @@ def run(config: str | None, state_dir: str | None, runtime_dir: str | None, verb
         socket=os.path.join(runtime, "api.sock") if runtime != os.path.dirname(loaded.config.api.socket) else None,
     )
     clock = RealClock()
+    use_one_arena()
     try:
         app = App(loaded, paths, clock, Loop(clock), ServiceNotifier())
     except ListenError as error:

@@ -18,6 +18,7 @@ from moetuned.daemon.settings import Settings
 from moetuned.daemon.watched import Watched
 from moetuned.daemon.workers import Lane, Workers
 from moetuned.decide import warm_plan
+from moetuned.decide.warm_room import backend_budget_bytes, free_under, taken
 from moetuned.gguf.experts import ExpertMap, embedding_ranges, expert_ranges, other_ranges
 from moetuned.gguf.header import GgufError
 from moetuned.gguf.kv_cache import kv_bytes_per_token
@@ -180,14 +181,15 @@ class ModelCare:
         model, residency = watched.model, watched.residency
         if watched.ready_at is None or watched.residency_at is None or model is None or model.experts is None:
             return
-        if residency is None or watched.memory.limit_bytes is None or self._heat.is_opening(watched):
+        if residency is None or not watched.limits or self._heat.is_opening(watched):
             return
         against = _against_warming(watched)
         if against is not None:
             watched.warm = msgspec.structs.replace(watched.warm, state="paused", detail=f"waits: {against}")
             return
         why, watched.warm_wanted = watched.warm_wanted, None
-        budget = warm_plan.budget_bytes(watched.memory, residency.resident_bytes, settings.warm_budget_bytes)
+        budget = backend_budget_bytes(watched.limits, residency.resident_bytes, settings.warm_budget_bytes)
+        watched.warming_fills, watched.warming_stopped = free_under(watched.limits), None
         plan = warm_plan.plan(
             other_ranges(model.experts),
             expert_ranges(model.experts),
@@ -253,6 +255,8 @@ class ModelCare:
             watched.next_residency = self._clock.monotonic()
             log.info("%s: warming %s: %s", watched.name, progress.state, detail)
             state = {"stopped": "off" if watched.warm_wanted is None else "paused"}.get(progress.state, progress.state)
+            if progress.state == "stopped" and watched.warming_stopped is not None and watched.warm_wanted is None:
+                state, detail = "failed", watched.warming_stopped
             ended = self._clock.wall() if state in ("done", "failed") else None
             watched.warm = WarmView(state, progress.done_bytes, progress.goal_bytes, detail, ended_wall_seconds=ended)
             _note_owed(watched)
@@ -260,13 +264,20 @@ class ModelCare:
         return follow
 
     def _guard(self, watched: Watched) -> None:
-        """Warming must not push memory to its limit. While the backend reads, the process pauses by itself."""
+        """Warming must not push memory to its limit, nor anything out of it. While the backend reads, the process pauses by itself."""
         assert watched.warming is not None
+        # After paging out there is free memory under the tightest limit, too: the plan leaves a reserve there.
+        watched.warming_fills |= free_under(watched.limits[:1])
         against = _memory_against(watched)
         if against is not None and watched.warm_wanted is None:
             log.info("%s: warming pauses: %s", watched.name, against)
             self.want_warm(watched, "it was interrupted")
             watched.warming.stop()
+        elif watched.warm_wanted is None and watched.warming_stopped is None:
+            watched.warming_stopped = taken(watched.limits, watched.warming_fills)
+            if watched.warming_stopped is not None:
+                log.info("%s: warming ends: %s", watched.name, watched.warming_stopped)
+                watched.warming.stop()
 
 
 def _note_owed(watched: Watched) -> None:

@@ -29,7 +29,7 @@ from moetuned.schema.event import EventName
 from moetuned.schema.neighbour import Neighbour
 from moetuned.schema.sample import MachineSample
 from moetuned.schema.units import format_bytes, format_duration
-from moetuned.schema.verdict import Phase, Reason
+from moetuned.schema.verdict import MemoryState, Phase, Reason
 
 log = logging.getLogger(__name__)
 
@@ -48,8 +48,13 @@ MUCH_FREE_RATIO = 0.05
 """With more of the machine's memory free than this nobody outside takes page cache from a cgroup with a limit of its own."""
 OTHERS_BYTES_PER_SECOND = 50e6
 KEPT_LOOKS = 40
-_ASKING = frozenset({EventName.CACHE_EVICTED, EventName.THRASH_BEGIN})
-_OTHER_AXIS = frozenset({EventName.MEMORY_NEAR_LIMIT, EventName.MEMORY_RECOVERED})
+KEPT_PROCESSES = 16
+"""Of each backend: more than that are not started within the window of the reads."""
+URGENT_SECONDS = 10.0
+"""With memory full sooner than this nobody waits for a name."""
+_ASKING = frozenset({EventName.CACHE_EVICTED, EventName.THRASH_BEGIN, EventName.MEMORY_NEAR_LIMIT})
+_OF_MEMORY = frozenset({EventName.MEMORY_NEAR_LIMIT, EventName.MEMORY_RECOVERED})
+_OF_PAGING = frozenset({EventName.CACHE_EVICTED, EventName.THRASH_BEGIN, EventName.THRASH_END})
 _KEY = "looking at who else reads and grows"
 
 
@@ -109,6 +114,8 @@ class Neighbours:
         self._held: list[_Held] = []
         self._asking: list[Watched] = []
         self._shown_at: dict[str, float] = {}
+        self._own: dict[str, deque[tuple[int, int]]] = {}
+        """The last processes that each backend was, by its key."""
         self._machine = MachineSample()
         self._backends: tuple[Watched, ...] = ()
         self.cpu_seconds = 0.0
@@ -118,9 +125,13 @@ class Neighbours:
         """Look when it is time, tell what waited too long, show no longer what is old."""
         self._machine = machine
         self._backends = tuple(backends)
+        self._remember(backends)
         for held in [one for one in self._held if now >= one.until]:
             self._held.remove(held)
             self._say(held.watched, held.begun)
+        for held in [one for one in self._held if _is_urgent(one.watched, one.begun)]:
+            self._held.remove(held)
+            self._say(held.watched, self._with_names(held.watched, held.begun, now))
         running = [watched for watched in backends if watched.process is not None]
         for watched in backends:
             if now - self._shown_at.get(watched.key, now) > SHOWN_SECONDS:
@@ -139,15 +150,25 @@ class Neighbours:
 
     def tell(self, watched: Watched, begun: Begun, now: float) -> None:
         """Announce what began; one that somebody else may have caused as soon as it is known who that was."""
-        # What ends or follows upon one that still waits must not come before it; memory is another matter.
-        for held in [one for one in self._held if one.watched is watched and begun.name not in _OTHER_AXIS]:
-            self._held.remove(held)
-            self._say(held.watched, held.begun)
-        if begun.name in _ASKING:
+        # What ends or follows upon one that still waits must not come before it; memory and paging are two matters.
+        other = _OF_PAGING if begun.name in _OF_MEMORY else _OF_MEMORY if begun.name in _OF_PAGING else frozenset()
+        self._settle([one for one in self._held if one.watched is watched and one.begun.name not in other])
+        if _is_urgent(watched, begun):
+            self._say(watched, self._with_names(watched, begun, now))
+        elif begun.name in _ASKING:
             self._held.append(_Held(watched, begun, now + WAIT_SECONDS))
             self._ask(now)
         else:
             self._say(watched, begun)
+
+    def settle(self, watched: Watched) -> None:
+        """Tell what still waits of this backend: something that follows upon it is to be said now."""
+        self._settle([one for one in self._held if one.watched is watched])
+
+    def _settle(self, waiting: Sequence[_Held]) -> None:
+        for held in waiting:
+            self._held.remove(held)
+            self._say(held.watched, held.begun)
 
     @property
     def waiting(self) -> bool:
@@ -185,16 +206,19 @@ class Neighbours:
     def _with_names(self, watched: Watched, begun: Begun, now: float) -> Begun:
         size = watched.facts.model_bytes or 0
         lost = max((reason.value or 0.0 for reason in begun.reasons if reason.signal in _LOSSES), default=0.0)
-        found = self._found(watched, now, max(LEAST_BYTES, LEAST_SHARE * lost * size), whole_machine=False)
+        found = self._found(
+            watched, now, max(LEAST_BYTES, LEAST_SHARE * lost * size),
+            whole_machine=False, of_memory=begun.name is EventName.MEMORY_NEAR_LIMIT,
+        )  # fmt: skip
         self._show(watched, found, now)
-        if begun.name is EventName.THRASH_BEGIN and not found:
+        if begun.name is not EventName.CACHE_EVICTED and not found:
             return begun
         if found:
             text = "meanwhile " + ", and ".join(one.text for one in found)
         elif not self._looks or self._looks[-1].since_seconds is None:
             return begun
         elif self._looks[-1].unseen:
-            text = f"who did it cannot be seen: what {self._looks[-1].unseen} programs read is not shown to moetuned (to root it is)"
+            text = f"who did it cannot be seen: {_not_shown(self._looks[-1].unseen)}"
         else:
             text = "nothing that runs now read or grew that much, so it was a process that has ended since"
         reasons = tuple(
@@ -203,15 +227,26 @@ class Neighbours:
         )
         return Begun(begun.name, f"{begun.message}; {text}", (*begun.reasons, *reasons))
 
-    def _found(self, watched: Watched, now: float, least_bytes: float, *, whole_machine: bool) -> tuple[Neighbour, ...]:
+    def _remember(self, backends: Sequence[Watched]) -> None:
+        """What a backend read before it was restarted, its model for one, nobody else took from it."""
+        self._own = {one.key: self._own.get(one.key, deque(maxlen=KEPT_PROCESSES)) for one in backends}
+        for watched in backends:
+            for process in (watched.process, watched.main):
+                if process is not None and (key := (process.pid, process.start_ticks)) not in self._own[watched.key]:
+                    self._own[watched.key].append(key)
+
+    def _found(
+        self, watched: Watched, now: float, least_bytes: float, *, whole_machine: bool, of_memory: bool = False
+    ) -> tuple[Neighbour, ...]:
+        """`of_memory`: who took memory that the kernel cannot take back, which who only reads does not."""
         looks = tuple(self._looks)
         without = {os.getpid()} | {one.pid for one in (watched.process, watched.main) if one is not None}
-        inside = None if whole_machine else _alone_in(watched, self._machine)
-        findings = (
-            *deciding.growers(looks, now - GROWTH_WINDOW_SECONDS),
-            *deciding.readers(looks, now - READ_WINDOW_SECONDS),
-        )
+        inside = None if whole_machine else _alone_in(watched, self._machine, at_its_limit=of_memory)
+        readers = () if of_memory else deciding.readers(looks, now - READ_WINDOW_SECONDS)
+        findings = (*deciding.growers(looks, now - GROWTH_WINDOW_SECONDS), *readers)
         others = {one.process.pid for one in self._backends if one is not watched and one.process is not None}
+        own = self._own.get(watched.key, ())
+        findings = tuple(one for one in findings if one.who.key not in own)
         relevant = deciding.relevant(findings, without, inside, least_bytes, others)
         return tuple(neighbour(one, self._clock.wall()) for one in relevant)
 
@@ -236,22 +271,43 @@ def neighbour(found: Finding, wall_seconds: float) -> Neighbour:
     return Neighbour(who.name, found.did, found.bytes, found.seconds, who.pid, who.unit, f"{name} {did}")
 
 
+def _not_shown(programs: int) -> str:
+    """Also root may not see all: not those with more capabilities than it has (ptrace(2), access mode checking)."""
+    count = f"{programs} program{'' if programs == 1 else 's'}"
+    remedy = "" if os.geteuid() == 0 else " (to root it is)"
+    return f"what {count} read is not shown to moetuned{remedy}"
+
+
 def _person(who: Who | None) -> Person:
     if who is None:
         return Person((0, 0), None, "processes that have ended since")
     return Person((who.pid, who.start_ticks), who.pid, who.name, who.unit, who.parent, who.cgroups)
 
 
-def _alone_in(watched: Watched, machine: MachineSample) -> str | None:
-    """The cgroup whose limit the backend is at, unless the machine itself has no memory left; None: anybody may take its memory."""
+def _is_urgent(watched: Watched, begun: Begun) -> bool:
+    """Whether a word about memory cannot wait for anything."""
+    if begun.name is not EventName.MEMORY_NEAR_LIMIT:
+        return False
+    seconds = watched.memory.seconds_to_limit
+    return watched.verdict.memory is MemoryState.CRITICAL or (seconds is not None and seconds < URGENT_SECONDS)
+
+
+def _alone_in(watched: Watched, machine: MachineSample, *, at_its_limit: bool) -> str | None:
+    """The cgroup whose limit the backend is at, unless the machine itself has no memory left; None: anybody may take its memory.
+
+    `at_its_limit`: it is that limit that is near, so what the rest of the machine holds is no matter.
+    """
     if watched.memory.scope != "cgroup" or watched.cgroup.directory is None:
         return None
+    outermost = (watched.cgroup.directory, *watched.cgroup.limited_above)[-1]
+    if at_its_limit:
+        return outermost
     meminfo = machine.meminfo
     if meminfo is None or meminfo.free_bytes is None or meminfo.total_bytes is None:
         return None
     if meminfo.free_bytes < MUCH_FREE_RATIO * meminfo.total_bytes:
         return None
-    return (watched.cgroup.directory, *watched.cgroup.limited_above)[-1]
+    return outermost
 
 
 def _others_read(watched: Watched) -> bool:

@@ -1,4 +1,4 @@
-"""Locks what every token needs of a backend's model in memory, as the config says, and lets go before memory is short.
+"""Locks what every token needs of a supervised backend's model in memory, as the config says, and lets go before memory is short.
 
 A process inside the backend's cgroup holds the lock (host/memory_lock.py); its end releases everything.
 """
@@ -64,6 +64,9 @@ class Protecting:
             watched.protect = (
                 ProtectView() if settings.protect is Protect.OFF else ProtectView("none", detail="it does not run")
             )
+            return
+        if watched.supervisor is None:
+            watched.protect = ProtectView("none", detail="it is only watched, and left alone")
             return
         if now >= self._next_try.get(watched.key, now):
             self._next_try[watched.key] = now + TRY_SECONDS

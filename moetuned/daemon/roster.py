@@ -17,7 +17,7 @@ from moetuned.decide import relief
 from moetuned.decide import supervision as sv
 from moetuned.host.cgroup import memory_cgroup
 from moetuned.host.clock import Clock
-from moetuned.host.processes import ProcessIdentity, is_alive
+from moetuned.host.processes import ProcessIdentity, has_ended, is_alive
 from moetuned.host.spawn import boot_id
 from moetuned.schema.config import Backend, Config, SuperviseProcess
 from moetuned.schema.event import EventName
@@ -59,6 +59,7 @@ class Roster:
         self._timing = timing
         self._watched: dict[str, Watched] = {}
         self._leaving: list[Supervisor] = []
+        self._baselines = warm_baseline.Records(record_directory)
         self._finder = discovery.Finder()
         self._discover = True
         self._next_discovery = clock.monotonic()
@@ -217,9 +218,10 @@ class Roster:
         self._next_discovery = min(self._next_discovery, now + 1.0)
 
     def _forget_if_ended(self, watched: Watched, now: float) -> None:
-        if watched.process is not None and not is_alive(watched.process):
+        if watched.process is not None and has_ended(watched.process):
             if watched.supervisor is None:
                 log.info("%s: process %d ended", watched.name, watched.process.pid)
+                self._baselines.forget(watched.process)
             watched.forget_process(now)
 
     # Finding
@@ -272,7 +274,10 @@ class Roster:
 
     def _attach(self, watched: Watched, found: discovery.FoundBackend, now: float) -> None:
         """The found process is that backend."""
+        another = watched.process != found.identity
         watched.follow_process(found.identity, now)
+        if another and watched.supervisor is None:
+            self._baselines.follow(watched, now)
         watched.kind = found.kind
         watched.description = found.description
         if watched.config is None or watched.config.url is None:

@@ -21,9 +21,8 @@ STARTING_SECONDS = 30.0
 def backend_view(watched: Watched, now: float) -> BackendView:
     """One backend as it is at `now` (monotonic seconds)."""
     model = watched.model_identity
-    signals = {} if watched.signals is None else watched.signals.values
+    signals = {} if watched.signals is None else dict(watched.signals.values)
     supervisor = watched.supervisor
-    prefill = prefill_view(watched.detector.prefill, watched.facts)
     context = None if watched.config is None else watched.config.context
     supervised_context = None if supervisor is None else supervisor.state.plan.context_length
     if supervisor is not None and supervisor.state.next_plan is not None:
@@ -32,7 +31,7 @@ def backend_view(watched: Watched, now: float) -> BackendView:
         name=watched.name,
         kind=watched.kind,
         verdict=watched.verdict,
-        sentence=sentence(watched.verdict, signals, watched.memory, now, _absence(watched, now), prefill),
+        sentence=backend_sentence(watched, now),
         pid=None if watched.process is None else watched.process.pid,
         url=watched.url,
         supervised=supervisor is not None,
@@ -60,13 +59,20 @@ def backend_view(watched: Watched, now: float) -> BackendView:
         neighbours=watched.neighbours,
         devices=watched.devices,
         learning=_learning(watched),
-        prefill=prefill,
+        prefill=prefill_view(watched.detector.prefill, watched.facts),
     )
 
 
 def _learning(watched: Watched) -> str | None:
     known = None if watched.heat is None else watched.heat.state
     return heat.STAYED if known is not None and known.heat.stayed else None
+
+
+def backend_sentence(watched: Watched, now: float) -> str:
+    """What it does, for people, at `now` (monotonic seconds)."""
+    signals = {} if watched.signals is None else watched.signals.values
+    prefill = prefill_view(watched.detector.prefill, watched.facts)
+    return sentence(watched.verdict, signals, watched.memory, now, _absence(watched, now), prefill)
 
 
 def _absence(watched: Watched, now: float) -> str | None:

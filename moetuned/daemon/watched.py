@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import msgspec
 
@@ -27,6 +28,7 @@ from moetuned.schema.sample import BackendIdentity, BackendSample, RawBackend, R
 from moetuned.schema.signals import Signals
 from moetuned.schema.snapshot import MemoryView, ProtectView, WarmView
 from moetuned.schema.verdict import Paging, Verdict
+from moetuned.state.backend_record import WarmBaseline
 
 _numbers = itertools.count(1)
 
@@ -78,12 +80,18 @@ class Watched:
         self.signals: Signals | None = None
         self.verdict = Verdict(name, at_seconds)
         self.memory = MemoryView()
+        self.limits: tuple[MemoryView, ...] = ()
+        """Memory under each limit it lives under, the tightest first."""
         self.cache_when_steady_bytes: int | None = None
         self.cache_when_calm_bytes: int | None = None
         """Page cache of its cgroup when it last ran well."""
         self.cache_stands_in_until: float | None = None
         """Until then the above is what an earlier daemon saw, and is what the cache is compared with."""
         self.warm_kept_at: float | None = None
+        self.warm_recorded: WarmBaseline | None = None
+        """What is recorded of how it ran, where no supervisor records it."""
+        self.record_warm: Callable[[WarmBaseline], None] | None = None
+        """Records that, for the process it is now."""
         self.down_told = False
         self.hung_told = False
         self.relief = ReliefState()
@@ -94,6 +102,10 @@ class Watched:
         self.seen_loading = False
         self.ready_at: float | None = None
         self.warming: Warming | None = None
+        self.warming_fills: frozenset[str] = frozenset()
+        """Limits (`MemoryView.scope`) under which there was free memory when its warming was planned."""
+        self.warming_stopped: str | None = None
+        """Why its warming was told to end for good: somebody else took that memory."""
         self.protect = ProtectView()
         self.prompting: str | None = None
         """What the prompt warm-up does or waits for, one sentence; None: there is none."""
@@ -196,6 +208,7 @@ class Watched:
     def forget_baseline(self) -> None:
         """Another process was started: what is recorded of the last one is not of this one."""
         self.cache_when_calm_bytes, self.cache_stands_in_until, self.warm_kept_at = None, None, None
+        self.warm_recorded, self.record_warm = None, None
 
     def forget_process(self, now: float) -> None:
         """The process ended: nothing that belonged to it may speak for the next one."""

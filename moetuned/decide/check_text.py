@@ -13,6 +13,28 @@ _LABELS = {
     "prompt_tokens_per_second": "prompt speed",
     "seconds_to_limit": "time to its limit",
 }
+_RULES = {
+    ("hung", "hung"): "it hangs",
+    ("process_read_bytes_per_second", "steady"): "hardly anything is read",
+    ("bytes_per_token", "steady"): "a token costs next to nothing",
+    ("cache_fill_ratio", "warming"): "reads fill the page cache",
+    ("refault_ratio", "streaming"): "what was in memory is read again",
+    ("bytes_per_token", "no thrash, whatever else is beyond"): "a token costs little",
+    ("cache_lost_ratio", "thrashing"): "its page cache shrank",
+    ("bytes_per_token", "thrashing"): "a token costs too much",
+    ("read_amplification", "thrashing"): "more is read than is missing",
+    ("other_resident_ratio", "thrashing"): "what every token needs is missing",
+    ("tokens_per_second", "thrashing"): "slower than its own warm best",
+    ("bytes_per_major_fault", "thrashing"): "a fault reads too much",
+    ("own_swap_in_bytes_per_second", "thrashing"): "its own memory is swapped",
+    ("left_memory_ratio", "cold"): "pushed out while idle",
+    ("resident_ratio", "steady"): "all of it is in memory",
+    ("headroom_bytes", "near_limit"): "little memory is left",
+    ("headroom_bytes", "critical"): "hardly any memory is left",
+    ("headroom_bytes", "ok"): "enough memory is left again",
+    ("seconds_to_limit", "near_limit"): "memory is soon full",
+}
+"""What each rule is about, by its signal and what it leads to: several look at the same signal."""
 _FIGURES = {"hung": "seconds", "left_memory_ratio": "ratio"}
 """Units of what only a rule works out and no signal is."""
 _ENDINGS = ("_bytes_per_second", "_per_second", "_bytes", "_ratio", "_seconds")
@@ -47,6 +69,11 @@ def amount(signal: str, value: float | None) -> str:
             return f"{value:.4g}"
         case unit:
             return f"{value:.1f} {unit}"
+
+
+def rule_text(check: Check) -> str:
+    """What the rule is about, in words; "" for a check of no rule."""
+    return _RULES.get((check.signal, check.would), "")
 
 
 def check_text(check: Check) -> str:

@@ -19,7 +19,7 @@ from moetuned.decide.prefill import PrefillState, step_prefill
 from moetuned.schema.event import EventName
 from moetuned.schema.sample import BackendSample
 from moetuned.schema.signals import Signals
-from moetuned.schema.verdict import Reason, Verdict
+from moetuned.schema.verdict import Paging, Reason, Verdict
 
 __all__ = ["Begun", "DetectorSettings", "DetectorState", "Step", "initial", "step"]
 
@@ -53,9 +53,14 @@ class Step(msgspec.Struct, frozen=True):
     begun: tuple[Begun, ...] = ()
 
 
-def initial(backend: str, best: tuple[Best, ...] = ()) -> DetectorState:
-    """The state before the first tick. `best`: its warm best as an earlier daemon saw it."""
-    return DetectorState(backend, paging=PagingAxis(best=best[-MAX_BESTS:]))
+def initial(backend: str, best: tuple[Best, ...] = (), thrash_since: float | None = None) -> DetectorState:
+    """The state before the first tick. `best`: its warm best as an earlier daemon saw it; `thrash_since`: a thrash of this very
+    process began then (monotonic seconds), as that one told: it is not told again, and its end is.
+    """
+    best = best[-MAX_BESTS:]
+    if thrash_since is None:
+        return DetectorState(backend, paging=PagingAxis(best=best))
+    return DetectorState(backend, paging=PagingAxis(Paging.THRASHING, thrash_since, best=best))
 
 
 def forget_idle(state: DetectorState) -> DetectorState:

@@ -86,7 +86,7 @@ def step_memory(
     recovering = axis.headroom_bytes is not None and limits.headroom > axis.headroom_bytes + RISING_RATIO * limits.total
     loading = phase in (Phase.LOADING, Phase.ABSENT) or is_loading(axis.growth.growth)
     settled = 0.0 if loading else axis.settled_seconds + dt
-    by_trend = bool(_trend(signals, limits, settings, settled).beyond)
+    by_trend = bool(_trend(signals, limits, settings, settled, phase, axis.memory).beyond)
     critical_now = bool(_critical(signals, limits).beyond)
     near_now = bool(_near(limits).beyond) or by_trend
     clear_now = not by_trend and limits.headroom >= limits.near * settings.memory_release_factor
@@ -123,12 +123,14 @@ def _limits(signals: Signals, settings: DetectorSettings) -> _Limits | None:
     )
 
 
-def memory_checks(axis: MemoryAxis, signals: Signals, settings: DetectorSettings) -> tuple[Check, ...]:
+def memory_checks(
+    axis: MemoryAxis, signals: Signals, settings: DetectorSettings, phase: Phase = Phase.UNKNOWN
+) -> tuple[Check, ...]:
     """What the rules of this axis look at, as it stands after this tick's step. A tick itself needs no hold times of them."""
     limits = _limits(signals, settings)
     if limits is None:
         return (Check("headroom_bytes", axis="memory", above=False, would="near_limit"),)
-    trend = _trend(signals, limits, settings, axis.settled_seconds)
+    trend = _trend(signals, limits, settings, axis.settled_seconds, phase, axis.memory)
     held = (
         (_near(limits), axis.near_seconds, "near_limit"),
         (trend, axis.near_seconds, "near_limit"),
@@ -166,13 +168,24 @@ def _critical(signals: Signals, limits: _Limits) -> Check:
     )
 
 
-def _trend(signals: Signals, limits: _Limits, settings: DetectorSettings, settled: float) -> Check:
-    """Growth alone: it reaches the limit soon, and either not much is left or it is very soon; nothing of loading is in it."""
-    seconds, limit = signals.get("seconds_to_limit"), settings.near_seconds
+def _trend(
+    signals: Signals, limits: _Limits, settings: DetectorSettings, settled: float, phase: Phase, memory: MemoryState
+) -> Check:
+    """Growth alone: it reaches the limit soon, and either not much is left or it is very soon.
+
+    Nothing of loading is in it, but while it loads what it copies (`memory_forecast` tells no other growth then). A growth that was
+    near its limit once is near it until it has slowed down by much.
+    """
+    low = memory in (MemoryState.NEAR_LIMIT, MemoryState.CRITICAL)
+    seconds, limit = (
+        signals.get("seconds_to_limit"),
+        settings.near_seconds * (settings.trend_release_factor if low else 1.0),
+    )
     if seconds is None:
         return Check("seconds_to_limit", None, limit, axis="memory", above=False)
-    roomy = limits.headroom > settings.trend_headroom_ratio * limits.total and seconds > settings.surely_near_seconds
-    settling = settled <= TREND_SECONDS
+    much = limits.headroom > settings.trend_headroom_ratio * limits.total
+    roomy = much and seconds > settings.surely_near_seconds and not low
+    settling = settled <= TREND_SECONDS and phase is not Phase.LOADING
     aside = None
     if seconds <= limit and (roomy or settling):
         aside = (

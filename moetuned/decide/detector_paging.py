@@ -13,6 +13,7 @@ from moetuned.decide.paging_evidence import (
     bytes_a_token,
     cheap_check,
     cost_checks,
+    cost_untold,
     doing_checks,
     weigh,
 )
@@ -203,36 +204,41 @@ def _working(
         reason = _reason("process_read_bytes_per_second", None, None, None, "whose reads these are is unknown")
         # Cold was true while it loaded; now that it works nobody knows.
         return PagingStep(_become(axis, Paging.UNKNOWN, signals) if axis.paging is Paging.COLD else axis, (reason,))
-    axis = _learn(_count(axis, evidence, phase, dt), signals, evidence, busy)
+    untold = cost_untold(signals, phase, facts, settings, axis.paging)
+    axis = _learn(_count(axis, evidence, dt, settings, untold=untold), signals, evidence, busy)
     if thrashing:
-        return _while_thrashing(axis, signals, evidence, settings)
+        return _while_thrashing(axis, signals, evidence, settings, untold=untold)
     cause = _cause(axis, evidence, settings)
     if cause is not None:
         return _thrash(axis, signals, cause)
     return _calm(axis, signals, evidence, settings)
 
 
-def _count(axis: PagingAxis, evidence: Evidence, phase: Phase, dt: float) -> PagingAxis:
-    """How long each kind of evidence has lasted. A prompt's reads neither add to a thrash nor take from it."""
+def _count(axis: PagingAxis, evidence: Evidence, dt: float, settings: DetectorSettings, *, untold: bool) -> PagingAxis:
+    """How long each kind of evidence has lasted.
+
+    Of the reads of a prompt and of a request's first token nobody knows what a token costs (`untold`): they are what the reads before
+    them were, costly or calm, and begin and end nothing themselves. Requests of a few tokens tell for a second in four.
+    """
     churning, quiet = evidence.doing is Doing.CHURNING, evidence.doing is Doing.QUIET
     strong = any(not cost.weak and not cost.blind for cost in evidence.costs)
     weak = strong or any(cost.weak for cost in evidence.costs)
     blind = weak or any(cost.blind for cost in evidence.costs)
-    neutral = churning and phase is Phase.PREFILL and not strong
+    neutral = churning and untold and not strong
 
-    def held(seconds: float, present: bool) -> float:
+    def held(seconds: float, present: bool, needed: float) -> float:
         if neutral:
-            return seconds
+            return max(seconds, min(seconds + dt, needed)) if seconds and not axis.calm_seconds else seconds
         return seconds + dt if present else max(0.0, seconds - 2 * dt)
 
     return msgspec.structs.replace(
         axis,
-        strong_seconds=held(axis.strong_seconds, strong),
-        weak_seconds=held(axis.weak_seconds, weak),
-        blind_seconds=held(axis.blind_seconds, blind),
+        strong_seconds=held(axis.strong_seconds, strong, settings.thrash_hold_seconds),
+        weak_seconds=held(axis.weak_seconds, weak, settings.weak_hold_seconds),
+        blind_seconds=held(axis.blind_seconds, blind, settings.blind_hold_seconds),
         churn_seconds=axis.churn_seconds + dt if churning else max(0.0, axis.churn_seconds - 2 * dt),
         quiet_seconds=axis.quiet_seconds + dt if quiet else 0.0,
-        calm_seconds=axis.calm_seconds if neutral else (0.0 if evidence.costs else axis.calm_seconds + dt),
+        calm_seconds=0.0 if evidence.costs or (neutral and not axis.calm_seconds) else axis.calm_seconds + dt,
     )
 
 
@@ -298,10 +304,12 @@ def _refault_reason(axis: PagingAxis, signals: Signals) -> Reason:
     return _reason("refault_ratio", signals.get("refault_ratio"), None, axis.churn_seconds, text)
 
 
-def _while_thrashing(axis: PagingAxis, signals: Signals, evidence: Evidence, settings: DetectorSettings) -> PagingStep:
+def _while_thrashing(
+    axis: PagingAxis, signals: Signals, evidence: Evidence, settings: DetectorSettings, *, untold: bool
+) -> PagingStep:
     if evidence.costs or axis.calm_seconds < settings.thrash_release_seconds:
         return PagingStep(axis, _thrash_reasons(axis, signals, evidence.costs))
-    if evidence.doing is Doing.CHURNING and axis.calm_seconds < settings.streaming_hold_seconds:
+    if evidence.doing is Doing.CHURNING and (untold or axis.calm_seconds < settings.streaming_hold_seconds):
         return PagingStep(axis, _thrash_reasons(axis, signals, ()))
     paging = {Doing.QUIET: Paging.STEADY, Doing.FILLING: Paging.WARMING}.get(evidence.doing, Paging.STREAMING)
     reason = _calm_reason(axis, signals, evidence, paging)

@@ -152,6 +152,8 @@ def _working(state: PhaseState, http: BackendHttp) -> tuple[Phase, str]:
         return Phase.IDLE, "its process does nothing, so /slots is not asked and it may sleep"
     if http.requests_processing == 0:
         return Phase.IDLE, "no request is processed"
+    if http.wants_key:
+        return Phase.UNKNOWN, "it wants an API key for /slots, so its phase and speed stay unknown"
     if state.phase in _WORKING:
         return state.phase, "/slots did not answer: busy, the last phase is kept"
     return Phase.UNKNOWN, "/slots did not answer"

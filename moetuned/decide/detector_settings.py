@@ -24,6 +24,9 @@ class DetectorSettings(msgspec.Struct, frozen=True):
     surely_near_seconds: float = 14.0
     """unless the limit is reached within this time, however much room there is now: ten seconds of warning are wanted, and one
     look may pass before it is seen and one before it is said."""
+    trend_release_factor: float = 2.0
+    """A growth that began an alarm ends it only when the limit is this many times `near_seconds` away. Measured: a steady leak looks
+    up to a third slower for some seconds."""
     memory_hold_seconds: float = 1.0
     memory_release_seconds: float = 5.0
     memory_release_factor: float = 1.25
@@ -43,8 +46,9 @@ class DetectorSettings(msgspec.Struct, frozen=True):
 
     Measured with read-ahead that fits: 0.7 (590 kB slices) to 1.3 (295 kB slices); with 8 MiB of read-ahead 7 to 13.
     """
-    costly_amplification: float = 4.0
-    """Bytes a token against its missing experts. Measured: 0.5 to 3.7 with read-ahead that fits, 4 to 25 with 8 MiB."""
+    costly_amplification: float = 3.5
+    """Bytes a token against its missing experts. Measured: 0.5 to 2.6 with read-ahead that fits (up to 3.7 for single seconds, or where
+    a token costs less than all its active experts), 3.5 to 5.6 in a thrash with 512 KiB for slices of 590 kB, 4 to 25 with 8 MiB."""
     amplified_active_ratio: float = 1.0
     """It counts only from this share of all active experts on: where little is missing, a little too much is no trouble."""
     wide_amplification: float = 2.5
@@ -56,6 +60,9 @@ class DetectorSettings(msgspec.Struct, frozen=True):
     squeezing_ratio: float = 0.02
     """The same while it still shrinks by `squeezing_ratio_per_second` (of the model), unless it streamed before."""
     squeezing_ratio_per_second: float = 0.002
+    squeezing_token_ratio: float = 0.08
+    """and a token costs this share of its active experts to read. Measured under a slow squeeze: at 0.03 to 0.06 it is as fast as
+    before, from 0.1 on it has lost a third."""
     slow_ratio: float = 0.25
     """Tokens/s against this backend's own warm best; counts only where a token costs more to read than it did then,"""
     dearer_ratio: float = 3.0
@@ -76,7 +83,8 @@ class DetectorSettings(msgspec.Struct, frozen=True):
     """A thrash ends only below this share of the limit that began it (or above 1/0.8 of a lower limit)."""
 
     thrash_hold_seconds: float = 3.0
-    weak_hold_seconds: float = 8.0
+    weak_hold_seconds: float = 5.0
+    """Measured: no stream shows a weak sign for more than three seconds."""
     blind_hold_seconds: float = 20.0
     thrash_release_seconds: float = 3.0
     streaming_hold_seconds: float = 8.0

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from moetuned.decide.check_text import amount, check_text, label
+from moetuned.decide.check_text import amount, check_text, label, rule_text
 from moetuned.decide.detector import DetectorState
 from moetuned.decide.detector_hung import hung_check
 from moetuned.decide.detector_memory import memory_checks
@@ -23,22 +23,33 @@ from moetuned.schema.verdict import Check, MemoryState, Paging, Phase, Verdict
 
 _NOW_SECONDS = 0.1
 """What is left of a hold time is over."""
+_SWAPPING = "own_swap_in_bytes_per_second"
+_WHY_SHUT = {
+    ("process_read_bytes_per_second", "steady"): "hardly anything is read",
+    ("bytes_per_token", "steady"): "a token costs next to nothing to read",
+    ("cache_fill_ratio", "warming"): "what is read fills the page cache",
+    ("refault_ratio", "streaming"): "hardly anything is read a second time",
+    ("bytes_per_token", "no thrash, whatever else is beyond"): "a token costs little to read",
+}
+"""Why no cost counts, by the rule that says so."""
 
 
 def explain(
     state: DetectorState, verdict: Verdict, signals: Signals, sight: Sight, settings: DetectorSettings
 ) -> Explanation:
     """What led to `verdict`: the state after its tick, and that tick's signals."""
+    sight = msgspec.structs.replace(sight, values=signals.values)
     phase = (hung_check(state.phase.stillness, sight.sample, settings),)
     paging = paging_checks(state.paging, signals, sight.sample, verdict.phase, sight.facts, settings)
-    memory = memory_checks(state.memory, signals, settings)
+    memory = memory_checks(state.memory, signals, settings, verdict.phase)
+    counting = _set_aside(paging)
     axes = (
         ("phase", verdict.phase.value, verdict.phase_since, phase, _phase_changes(state, verdict, settings)),
         (
             "paging",
             verdict.paging.value,
             verdict.paging_since,
-            paging,
+            counting,
             _paging_changes(state.paging, verdict.phase, paging, settings),
         ),
         ("memory", verdict.memory.value, verdict.memory_since, memory, _memory_changes(verdict.memory, memory)),
@@ -66,7 +77,7 @@ def _told(check: Check, sight: Sight) -> Check:
     if check.beyond is None and check.aside is None and check.unknown is None:
         unknown = why_unknown(check.signal, sight) if check.value is None else _missing_part(check, sight)
         check = msgspec.structs.replace(check, unknown=unknown)
-    return msgspec.structs.replace(check, text=check_text(check))
+    return msgspec.structs.replace(check, text=check_text(check), rule=rule_text(check))
 
 
 def _missing_part(check: Check, sight: Sight) -> str:
@@ -75,7 +86,29 @@ def _missing_part(check: Check, sight: Sight) -> str:
         return "the size of its model is unknown"
     if sight.facts.layout is None:
         return "layout unknown"
-    return "another part of this rule is unknown"
+    if check.signal == "bytes_per_major_fault":
+        return "the size of an expert's slice is unknown"
+    needed = ("tokens_per_second", "process_read_bytes_per_second") if check.signal == "tokens_per_second" else ()
+    name = next((one for one in needed if sight.values.get(one, 0.0) is None), "bytes_per_token")
+    return f"{label(name)} is unknown: {why_unknown(name, sight)}"
+
+
+def _set_aside(checks: tuple[Check, ...]) -> tuple[Check, ...]:
+    """Costs count only while the reads are a churn that is not cheap (`paging_evidence.weigh`): what stands against that now."""
+    shut = _shut(checks) if any(check.would == "thrashing" for check in checks) else ()
+    if not shut:
+        return checks
+    why = _WHY_SHUT[shut[0].signal, shut[0].would] if shut[0].beyond is not None else _not_told(shut[0])
+    return tuple(
+        msgspec.structs.replace(check, aside=why)
+        if check.would == "thrashing" and check.beyond and check.signal != _SWAPPING
+        else check
+        for check in checks
+    )
+
+
+def _not_told(check: Check) -> str:
+    return f"{label(check.signal)} is unknown"
 
 
 # --- what would change it ---
@@ -96,24 +129,60 @@ def _paging_changes(
     if not checks:
         return ("told again once it works on a request",)
     if phase is Phase.IDLE:
-        idle = tuple(_would(check) for check in checks if not check.beyond and check.value is not None)
+        idle = tuple(
+            _would(check)
+            for check in checks
+            if not check.beyond and check.value is not None and check.would != axis.paging.value
+        )
         if axis.paging is Paging.THRASHING:
             left = max(0.0, settings.idle_release_seconds - axis.idle_seconds)
             return (f"no longer thrashing after {format_duration(left)} more without a request", *idle)
         return idle
     if axis.paging is Paging.THRASHING:
         return _thrash_ends(axis, checks, settings)
-    thrash = [check for check in checks if check.would == "thrashing"]
-    held = tuple(_soon(check) for check in thrash if check.beyond and _left(check) > _NOW_SECONDS)
-    if held:
-        return held
-    others = tuple(
-        _would(check) for check in thrash if check.beyond is False and check.aside is None and check.limit is not None
+    return _thrash_begins(checks)
+
+
+def _thrash_begins(checks: Sequence[Check]) -> tuple[str, ...]:
+    """What would make it a thrash. A cost counts only while the reads are a churn that is not cheap, swapping always."""
+    thrash = [check for check in checks if check.would == "thrashing" and check.aside is None]
+    gates = _gates(checks)
+    beyond = [check for check in thrash if check.beyond and (gates or _left(check) > _NOW_SECONDS)]
+    within = [check for check in thrash if check.beyond is False and check.limit is not None]
+    told = [(check, _soon(check) if check.beyond else _would(check)) for check in beyond or within]
+    free = tuple(text for check, text in told if check.signal == _SWAPPING)
+    gated = tuple(text for check, text in told if check.signal != _SWAPPING)
+    if gates and gated:
+        gated = (f"thrashing only while {' and '.join(gates)}, and then:", *gated)
+    return (*free, *gated)
+
+
+def _gates(checks: Sequence[Check]) -> tuple[str, ...]:
+    """What must be otherwise before any cost counts; empty when all of it is so."""
+    return tuple(
+        _passes(check if check.would == "streaming" else msgspec.structs.replace(check, above=not check.above))
+        for check in _shut(checks)
     )
-    again = next((check for check in checks if check.signal == "refault_ratio"), None)
-    if again is not None and again.beyond is False:
-        others = (f"thrashing only while {_passes(again)}, and then:", *others)
-    return others
+
+
+def _shut(checks: Sequence[Check]) -> tuple[Check, ...]:
+    """The rules that let no cost count now, as `paging_evidence.weigh` asks for them."""
+    shut: dict[str, Check] = {}
+    for check in checks:
+        match check.would:
+            case "steady" if check.signal == "process_read_bytes_per_second":
+                closed = check.beyond is not False
+            case "streaming":
+                closed = check.beyond is not True
+            case "thrashing":
+                closed = False
+            case _:
+                closed = check.beyond is True
+        before = shut.get(check.signal)
+        # Two rules ask for the same signal: who passes the higher limit passes both.
+        if closed and (before is None or (check.limit or 0.0) > (before.limit or 0.0)):
+            shut[check.signal] = check
+    return tuple(shut.values())
 
 
 def _thrash_ends(axis: PagingAxis, checks: Sequence[Check], settings: DetectorSettings) -> tuple[str, ...]:

@@ -11,6 +11,8 @@ can still be allocated, swap included, before the OOM killer acts.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from moetuned.parse.cgroup_names import cgroup_name, container_of
@@ -72,20 +74,22 @@ def rooms(machine: MachineSample, backend: BackendSample) -> tuple[Room, ...]:
     return tuple(room for room in found if room is not None)
 
 
-def room_at(machine: MachineSample, backend: BackendSample, place: str) -> Room | None:
+def room_at(found: Sequence[Room], place: str) -> Room | None:
     """The limit at one place; None when unknown."""
-    meminfo = machine.meminfo
-    if place == MACHINE:
-        return None if meminfo is None else _machine_room(meminfo)
-    if place == (backend.cgroup_directory or OWN):
-        return None if backend.cgroup is None else _cgroup_room(backend.cgroup, meminfo, place)
-    above = next((one.memory for one in backend.above if one.directory == place), None)
-    return None if above is None else _cgroup_room(above, meminfo, place)
+    for room in found:
+        if room.place == place:
+            return room
+    return None
 
 
 def tightest_room(machine: MachineSample, backend: BackendSample) -> Room | None:
-    """The limit that leaves least; None when none is known. Of those that are near full the one with fewest bytes left."""
-    return min(rooms(machine, backend), key=_tightness, default=None)
+    """The limit that leaves least; None when none is known."""
+    return tightest(rooms(machine, backend))
+
+
+def tightest(found: Sequence[Room]) -> Room | None:
+    """The one that leaves least; None of none. Of those that are near full the one with fewest bytes left."""
+    return min(found, key=_tightness, default=None)
 
 
 def growing_bytes_around(machine: MachineSample, backend: BackendSample) -> int | None:
@@ -104,9 +108,9 @@ def _tightness(room: Room) -> tuple[bool, int]:
     return room.headroom_bytes >= NEAR_SHARE * room.limit_bytes, room.headroom_bytes
 
 
-def smallest_oom_room_bytes(machine: MachineSample, backend: BackendSample) -> int | None:
+def smallest_oom_room_bytes(found: Sequence[Room]) -> int | None:
     """What can still be allocated before the OOM killer acts for any of the limits; None when none is known."""
-    return min((room.oom_room_bytes for room in rooms(machine, backend)), default=None)
+    return min((room.oom_room_bytes for room in found), default=None)
 
 
 def cgroup_limit_text(backend: BackendSample, limit_bytes: float, headroom_bytes: float) -> str | None:
@@ -159,6 +163,20 @@ def memory_view(machine: MachineSample, backend: BackendSample) -> MemoryView:
         backend_anonymous_bytes=anonymous,
         backend_swap_bytes=swapped,
         limit_of=limit_text(room, None if meminfo is None else meminfo.total_bytes, backend),
+    )
+
+
+def memory_under_each(machine: MachineSample, backend: BackendSample) -> tuple[MemoryView, ...]:
+    """Memory against every limit that is known, the tightest first. `scope` names each: "machine", or a cgroup's directory."""
+    return tuple(
+        MemoryView(
+            scope=room.place or "machine",
+            limit_bytes=room.limit_bytes,
+            unreclaimable_bytes=room.unreclaimable_bytes + room.swapped_bytes,
+            file_cache_bytes=room.file_cache_bytes,
+            headroom_bytes=room.headroom_bytes,
+        )
+        for room in sorted(rooms(machine, backend), key=_tightness)
     )
 
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import msgspec
 
+from moetuned.decide.memory_headroom import Room, rooms
 from moetuned.schema.sample import BackendHttp, BackendSample, MachineSample
 
 
 class Moment(msgspec.Struct, frozen=True):
     """`cache_bytes`: page cache it lives in, without shared memory. `busy_slots`: that work on a request. `resident_bytes`: of its
-    model, where it was scanned. Made by `moment_of`.
+    model, where it was scanned. `loads`: it says that it loads its model. `rooms`: every limit that is known, see `memory_headroom`. Made by `moment_of`.
     """
 
     at_seconds: float
@@ -22,6 +23,8 @@ class Moment(msgspec.Struct, frozen=True):
     cache_bytes: int | None
     busy_slots: int | None
     resident_bytes: int | None
+    loads: bool
+    rooms: tuple[Room, ...]
 
 
 def moment_of(at_seconds: float, machine: MachineSample, backend: BackendSample) -> Moment:
@@ -33,6 +36,8 @@ def moment_of(at_seconds: float, machine: MachineSample, backend: BackendSample)
         cache_bytes=_cache_bytes(machine, backend),
         busy_slots=None if backend.http is None else _busy_slots(backend.http),
         resident_bytes=None if backend.residency is None else backend.residency.resident_bytes,
+        loads=backend.http is not None and backend.http.health == "loading",
+        rooms=rooms(machine, backend),
     )
 
 

@@ -36,7 +36,7 @@ class Seen(msgspec.Struct, frozen=True):
 class Look(msgspec.Struct, frozen=True):
     """One look. `since_seconds`: the look before (monotonic), None at the first: nothing is known of reads then.
 
-    `unseen`: processes whose reads could not be seen (not ours, and we are not root).
+    `unseen`: processes whose reads could not be seen (not ours, or with more capabilities than we have).
     """
 
     at_seconds: float
@@ -105,7 +105,8 @@ def readers(looks: Sequence[Look], since_seconds: float) -> tuple[Finding, ...]:
 def growers(looks: Sequence[Look], since_seconds: float) -> tuple[Finding, ...]:
     """How far each of the largest processes grew since it was smallest after `since_seconds`.
 
-    One that was not among the largest then was smaller than the smallest of them, or had not been started.
+    One that was not among the largest at a look was smaller than the smallest of them, or had not been started: what was before that
+    look is not known of it.
     """
     recent = [look for look in looks if look.at_seconds >= since_seconds]
     if len(recent) < 2:
@@ -116,17 +117,20 @@ def growers(looks: Sequence[Look], since_seconds: float) -> tuple[Finding, ...]:
             continue
         smallest, at = seen.anonymous_bytes, recent[-1].at_seconds
         for look in reversed(recent[:-1]):
-            size = _size_at(look, seen.who.key)
+            size, listed = _size_at(look, seen.who.key)
             if size < smallest:
                 smallest, at = size, look.at_seconds
+            if not listed:
+                break
         if seen.anonymous_bytes > smallest:
             grew = seen.anonymous_bytes - smallest
             found.append(Finding(seen.who, GREW, grew, recent[-1].at_seconds - at))
     return tuple(found)
 
 
-def _size_at(look: Look, key: tuple[int, int]) -> int:
+def _size_at(look: Look, key: tuple[int, int]) -> tuple[int, bool]:
+    """Its size, and whether it was listed; else the most that it can have been."""
     sizes: Mapping[tuple[int, int], int] = {
         seen.who.key: seen.anonymous_bytes for seen in look.seen if seen.anonymous_bytes is not None
     }
-    return sizes[key] if key in sizes else min(sizes.values(), default=0)
+    return (sizes[key], True) if key in sizes else (min(sizes.values(), default=0), False)

@@ -90,6 +90,19 @@ def cost_checks(
     )
 
 
+def cost_untold(
+    signals: Signals, phase: Phase, facts: BackendFacts, settings: DetectorSettings, paging: Paging
+) -> bool:
+    """Whether it works, and nobody knows whether a token costs too much: it reads a prompt, or a request's first token.
+
+    A thrash is told to be over by decode calls, too, that cost so little on average that no token among them can be too dear.
+    """
+    if phase not in (Phase.PREFILL, Phase.DECODE) or signals.get("bytes_per_token") is not None:
+        return False
+    call = signals.get("bytes_per_decode_call") if paging is Paging.THRASHING else None
+    return call is None or call >= settings.release_factor * settings.wide_active_ratio * _active_bytes(facts)
+
+
 def doing_checks(signals: Signals, facts: BackendFacts, settings: DetectorSettings) -> tuple[Check, ...]:
     """What the reads of this tick are told from, in the order in which it is asked: the first that is beyond decides."""
     return (
@@ -195,7 +208,8 @@ def _squeeze(
     size, limit = facts.model_bytes, settings.squeezed_ratio * ease
     if lost is None or not size:
         return Check("cache_lost_ratio", lost, limit)
-    if change is not None and change < -settings.squeezing_ratio_per_second * size and not streaming:
+    shrinks = change is not None and change < -settings.squeezing_ratio_per_second * size
+    if shrinks and not streaming and not _cheap(signals, facts, settings.squeezing_token_ratio * ease):
         limit = min(limit, settings.squeezing_ratio)
     if lost < limit:
         return Check("cache_lost_ratio", lost, limit, beyond=False)
@@ -240,23 +254,23 @@ def _rest_missing(signals: Signals, settings: DetectorSettings) -> Check:
 
 
 def _amplified(signals: Signals, layout: ModelLayout, settings: DetectorSettings, ease: float) -> Check:
-    """Misses that fetch too much. A smaller excess is a sure sign where the windows read are larger than what was missing."""
+    """Misses that fetch too much. A smaller excess is enough where the windows read are larger than what was missing."""
     amplification, window = signals.get("read_amplification"), signals.get("bytes_per_major_fault")
     token = signals.get("bytes_per_token")
     wide = window is not None and window >= ease * _excess_window_bytes(layout, settings)
     limit = ease * (settings.wide_amplification if wide else settings.costly_amplification)
     share = settings.wide_active_ratio if wide else settings.amplified_active_ratio
     if amplification is None or token is None:
-        return Check("read_amplification", amplification, limit, weak=not wide)
+        return Check("read_amplification", amplification, limit)
     least = ease * share * layout.active_expert_bytes
     if amplification <= limit or token <= least:
         little = amplification > limit
         aside = f"a token costs less than {format_bytes(least)} to read, so little is missing" if little else None
-        return Check("read_amplification", amplification, limit, weak=not wide, beyond=False, aside=aside)
+        return Check("read_amplification", amplification, limit, beyond=False, aside=aside)
     text = f"{amplification:.1f} times the bytes of the missing experts are read (limit {limit:.1f})"
     if wide:
         text += f", {format_bytes(window)} a major fault for slices of {format_bytes(layout.expert_slice_bytes)}"
-    return Check("read_amplification", amplification, limit, text, weak=not wide, beyond=True)
+    return Check("read_amplification", amplification, limit, text, beyond=True)
 
 
 def _excess_window_bytes(layout: ModelLayout, settings: DetectorSettings) -> float:

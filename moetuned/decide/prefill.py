@@ -317,7 +317,10 @@ def eta_text(view: PrefillView) -> str:
     if least is None:
         return ""
     if most is None or (likely is None and most > 4 * max(least, 1.0)):
-        return f"at least {format_duration(round(least))} left"
+        return f"at least {format_duration(round(least))} left" if round(least) else ""
     if most <= NARROW * max(least, 1.0):
-        return f"{format_duration(round(most if likely is None else likely))} left"
+        left = round(most if likely is None else likely)
+        return f"{format_duration(left)} left" if left else "nearly done"
+    if not round(least):
+        return f"at most {format_duration(round(most))} left"
     return f"{format_duration(round(least))} to {format_duration(round(most))} left"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from moetuned.decide.prefill import eta_text
+from moetuned.decide.prefill import SMALL_BYTES_PER_SECOND, eta_text
 from moetuned.schema.snapshot import MemoryView, PrefillView
 from moetuned.schema.units import format_bytes, format_duration, format_rate, format_ratio
 from moetuned.schema.verdict import MemoryState, Paging, Phase, Verdict
 
+_LEAST_READ_BYTES = 16 << 20
+"""A prompt that reads less in all is not one that is read from disk."""
 _PHASES = {
     Phase.ABSENT: "is not running",
     Phase.LOADING: "is loading its model",
@@ -73,10 +75,13 @@ def prefill_progress(view: PrefillView) -> str:
         parts.append(f"{view.tokens_done} of {view.tokens_total} tokens")
     elif view.tokens_done:
         parts.append(f"{view.tokens_done} tokens so far")
-    if view.read_bytes and view.total_bytes is not None and view.tokens_total is not None:
-        parts.append(f"{format_bytes(view.read_bytes)} of about {format_bytes(view.total_bytes)} read")
-    elif view.read_bytes:
-        parts.append(f"{format_bytes(view.read_bytes)} read")
+    done, total = view.read_bytes or 0, view.total_bytes
+    if max(done, total or 0) < _LEAST_READ_BYTES or done < SMALL_BYTES_PER_SECOND * (view.seconds or 0.0):
+        pass  # it computes: how little it reads says nothing of how far it is
+    elif total is not None and view.tokens_total is not None:
+        parts.append(f"{format_bytes(done)} of about {format_bytes(total)} read")
+    else:
+        parts.append(f"{format_bytes(done)} read")
     if left := eta_text(view):
         parts.append(left)
     return f"{', '.join(parts)}; not hung" if parts else ""

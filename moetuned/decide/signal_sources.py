@@ -19,17 +19,19 @@ from moetuned.schema.sample import BackendSample
 
 _AS_FOR = re.compile(r"`([a-z_]+)`")
 _NONE_WHEN = re.compile(r"None (when|with|without) (.+?)(?:(?<!e\.g)[.;](?: |$)|$)")
+_UNKNOWN_OR = re.compile(r"^unknown or (when |with )?")
 _DEPTH = 3
 
 
 class Sight(msgspec.Struct, frozen=True):
-    """What was to be seen at one tick. `troubles`: why a file could not be read, by its path."""
+    """What was to be seen at one tick. `troubles`: why a file could not be read, by its path. `values`: the signals, as far as known."""
 
     sample: BackendSample
     facts: BackendFacts
     dt_seconds: float | None = None
     troubles: Mapping[str, str] = {}
     residency_unknown: str | None = None
+    values: Mapping[str, float | None] = {}
 
 
 def why_unknown(signal: str, sight: Sight) -> str:
@@ -39,10 +41,30 @@ def why_unknown(signal: str, sight: Sight) -> str:
         return trouble
     if sight.dt_seconds is None:
         return "no earlier sample to compare with"
+    part = _unknown_part(signal, sight, _DEPTH)
+    if part is not None:
+        return part
+    return _said(signal)
+
+
+def _said(signal: str) -> str:
+    """When it is unknown although each source said something, in the words of its manual entry."""
     found = _NONE_WHEN.search(_manual(signal)[1])
     if found is not None and found[2] != "unknown":
-        return found[2].strip() if found[1] == "when" else f"{found[1]} {found[2].strip()}"
+        rest = _UNKNOWN_OR.sub("", found[2].strip())  # each source said something, so it is the other reason
+        return rest if found[1] == "when" else f"{found[1]} {rest}"
     return "its sources say nothing of it now"
+
+
+def _unknown_part(signal: str, sight: Sight, depth: int) -> str | None:
+    """The signal that it stands on and that is unknown itself, and why."""
+    doc, _ = _manual(signal)
+    names = _AS_FOR.findall(doc[doc.rfind("Source") :]) if "Source" in doc and depth else ()
+    for name in names:
+        if name != signal and name in signal_files.signal_functions() and sight.values.get(name, 0.0) is None:
+            deeper = _unknown_part(name, sight, depth - 1)
+            return deeper or f"{name.replace('_', ' ')} is unknown: {_said(name)}"
+    return None
 
 
 def _trouble(signal: str, sight: Sight, depth: int) -> str | None:
@@ -86,6 +108,8 @@ def _answers(sight: Sight) -> str | None:
     http = sight.sample.http
     if http is None:
         return "no fresh answer over HTTP" if sight.facts.address_known else "no HTTP address is known to ask"
+    if http.health == "unreachable":
+        return "nothing answers over HTTP"
     if http.health != "ok":
         return f"/health says {http.health or 'nothing'}"
     return None
@@ -97,6 +121,8 @@ def _slots(sight: Sight) -> str | None:
         return _answers(sight)
     if http.slots is not None:
         return None
+    if http.wants_key:
+        return "it wants an API key, so /slots tells nothing"
     return (
         "/slots did not answer (busy, or not served)"
         if http.slots_asked
@@ -108,6 +134,8 @@ def _metrics(sight: Sight) -> str | None:
     http = sight.sample.http
     if http is None or http.health != "ok":
         return _answers(sight)
+    if http.wants_key and http.decode_calls_total is None:
+        return "it wants an API key, so /metrics tells nothing"
     silent = http.prompt_tokens_total is None and http.decode_calls_total is None
     return "/metrics gave nothing (llama-server serves it only with --metrics)" if silent else None
 

@@ -84,7 +84,7 @@ def _longest(seen: Seen, idle_interval_seconds: float) -> tuple[float, str | Non
     if not seen.backends:
         return longest, limited
     if not seen.triggered and longest > BLIND_SECONDS:
-        longest, limited = BLIND_SECONDS, "no PSI trigger would wake it"
+        longest, limited = BLIND_SECONDS, "no PSI trigger would wake it within a second"
     room = (seen.headroom_bytes or 0.0) / GROWTH_BYTES_PER_SECOND - NOTICE_SECONDS
     if room < longest:
         longest, limited = room, "little headroom is left"

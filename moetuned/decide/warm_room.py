@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import msgspec
 
 from moetuned.decide.detector_settings import DetectorSettings
-from moetuned.decide.warm_plan import budget_bytes
+from moetuned.decide.warm_plan import budget_bytes, reserve_bytes
 from moetuned.schema.snapshot import MemoryView
 from moetuned.schema.units import format_bytes, format_ratio
 
@@ -42,6 +42,43 @@ def near_its_limit(memory: MemoryView, settings: DetectorSettings = _SETTINGS) -
     )
 
 
+def filled(memory: MemoryView) -> str | None:
+    """One sentence where so little is free that more of the model would push something out; None where not or unknown.
+
+    Warming itself stops at the reserve, so half of that is left only where something else took the rest.
+    """
+    free = _free_bytes(memory)
+    if free is None or free >= _reserve(memory) // 2:
+        return None
+    left = f"{format_bytes(max(0, free))} of {format_bytes(memory.limit_bytes)}"
+    return f"something else took the memory that was free: {left} are left ({memory.scope})"
+
+
+def free_under(limits: Sequence[MemoryView]) -> frozenset[str]:
+    """Scopes of the limits under which there is free memory that a warm plan may fill."""
+    return frozenset(one.scope for one in limits if (free := _free_bytes(one)) is not None and free >= _reserve(one))
+
+
+def taken(limits: Sequence[MemoryView], were_free: frozenset[str]) -> str | None:
+    """The sentence of the first limit that is `filled` though there was free memory under it (`free_under`) before."""
+    return next((why for one in limits if one.scope in were_free and (why := filled(one)) is not None), None)
+
+
+def backend_budget_bytes(limits: Sequence[MemoryView], resident_bytes: int, configured: int | None = None) -> int:
+    """Budget for a backend's model under all limits it lives under, the tightest first; 0 when none is known.
+
+    `resident_bytes` and `configured` as in `warm_plan.budget_bytes`. Under limits that leave more than the tightest no more may be
+    filled than is free, but what is resident needs no new room there, and is not to become less.
+    """
+    if not limits:
+        return 0
+    budget = budget_bytes(limits[0], resident_bytes, configured)
+    for one in limits[1:]:
+        if _free_bytes(one) is not None:
+            budget = min(budget, max(resident_bytes, budget_bytes(one, resident_bytes)))
+    return budget
+
+
 def room(
     limits: Sequence[MemoryView],
     resident_bytes: int | None,
@@ -59,3 +96,13 @@ def room(
     budgets = [budget_bytes(one, resident_bytes, configured) for one in known]
     least = min(range(len(known)), key=budgets.__getitem__)
     return Room(budgets[least], known[least], near)
+
+
+def _free_bytes(memory: MemoryView) -> int | None:
+    """What holds nothing under a limit, page cache neither; None when unknown."""
+    limit, headroom, cache = memory.limit_bytes, memory.headroom_bytes, memory.file_cache_bytes
+    return None if not limit or headroom is None or cache is None else headroom - cache
+
+
+def _reserve(memory: MemoryView) -> int:
+    return reserve_bytes(memory.limit_bytes or 0)

@@ -28,12 +28,13 @@ T = TypeVar("T")
 class Window(msgspec.Struct, frozen=True):
     """Moments of one process without a gap, oldest first (the last is now), and what is known of the backend.
 
-    `known`: what was worked out of it already, see `once`.
+    `known`: what was worked out of it already, see `once`; `spans`: its last seconds, see `last_seconds`.
     """
 
     moments: tuple[Moment, ...]
     facts: BackendFacts
     known: dict[Callable[[Window], Any], Any] = msgspec.field(default_factory=dict)
+    spans: dict[float, tuple[Moment, ...]] = msgspec.field(default_factory=dict)
 
     @property
     def now(self) -> Moment:
@@ -107,11 +108,18 @@ def _continues(earlier: Moment, later: Moment) -> bool:
 
 def last_seconds(window: Window, seconds: float) -> tuple[Moment, ...]:
     """The moments of the last `seconds` and the one before them, so that their differences span at least `seconds`."""
-    start = window.now.at_seconds - seconds
+    found = window.spans.get(seconds)
+    if found is None:
+        found = window.spans[seconds] = window.moments[_position_before(window, seconds) :]
+    return found
+
+
+def _position_before(window: Window, seconds: float) -> int:
+    start = window.now.at_seconds - seconds + 0.05 * seconds
     for position in range(len(window.moments) - 1, -1, -1):
-        if window.moments[position].at_seconds <= start + 0.05 * seconds:
-            return window.moments[position:]
-    return window.moments
+        if window.moments[position].at_seconds <= start:
+            return position
+    return 0
 
 
 def increase(moments: Sequence[Moment], read: Callable[[Moment], float | None]) -> float | None:

@@ -7,6 +7,7 @@ answer (builds of llama-server before b10865 answer /slots between batches only)
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import socket
 import time
@@ -18,6 +19,8 @@ BODY_LIMIT_BYTES = 256 << 10
 HEALTH, PROPS, SLOTS, METRICS = "/health", "/props", "/slots", "/metrics"
 _NEVER_STATUSES = (401, 403, 404, 405, 501)
 """A server that answers so will do so until it is restarted."""
+_OUR_LACK = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
+"""This process, or this machine, has no descriptor or no memory left to ask with (socket(2))."""
 
 
 class Probe:
@@ -39,6 +42,8 @@ class Probe:
 
     def poll(self, *, idle: bool = False) -> dict[str, str]:
         """Body of each path that was asked, or "!reason". Never raises for what the backend does.
+
+        Raises OSError where there is no descriptor or memory left to ask with, which says nothing of the backend.
 
         `idle`: the backend's process did nothing lately. One that may sleep is then not asked for /slots and /metrics, which count as
         activity there: it would never fall asleep. /metrics is asked again only once something was processed. Takes at most three
@@ -83,6 +88,8 @@ class Probe:
             return "!timeout"
         except (OSError, HttpError) as error:
             self.close()
+            if isinstance(error, OSError) and error.errno in _OUR_LACK:
+                raise
             self._never.clear()
             return "!" + _reason(error)
 

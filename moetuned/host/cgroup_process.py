@@ -19,6 +19,11 @@ _START = "import sys; sys.path.insert(0, sys.argv[1]); from importlib import imp
 """The same as `python -m MODULE`, without what -m itself would import."""
 
 
+def why_ended(code: int) -> str:
+    """Why one is gone that was not told to end and said nothing, by its exit code (a signal's number negative)."""
+    return "the kernel or somebody killed it" if code == -9 else f"it ended unexpectedly (code {code})"
+
+
 class CgroupProcess:
     """A running one. Watch `fileno()` for reading, then take `lines()`; once `code` is known it has ended and all is closed."""
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from moetuned.host.cgroup_process import CgroupProcess, start_small
+from moetuned.host.cgroup_process import CgroupProcess, start_small, why_ended
 from moetuned.schema.model import ByteRange
 
 
@@ -94,8 +94,7 @@ class MemoryLock:
         elif self._process.stopped:
             self.progress = LockProgress("released", 0, goal, detail="it was told to")
         else:
-            why = "the kernel or somebody killed it" if code == -9 else f"it ended unexpectedly (code {code})"
-            self.progress = LockProgress("failed", 0, goal, detail=f"the locking process is gone: {why}")
+            self.progress = LockProgress("failed", 0, goal, detail=f"the locking process is gone: {why_ended(code)}")
 
 
 def lock_in_cgroup(

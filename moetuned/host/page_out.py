@@ -23,6 +23,7 @@ import msgspec
 
 from moetuned.host.page_cache import PAGE_BYTES, PageCounter
 from moetuned.host.processes import ProcessHandle, ProcessIdentity
+from moetuned.parse.process_maps import mapping_lines
 from moetuned.schema.model import ByteRange
 
 PIECE_BYTES = 64 << 20
@@ -86,7 +87,7 @@ def process_madvise(descriptor: int, spans: Sequence[tuple[int, int]], advice: A
 def file_mappings(maps: str) -> tuple[Mapping, ...]:
     """The mappings of files in a text of /proc/<pid>/maps (proc(5)), in order of address; lines of another form are left out."""
     found = []
-    for line in maps.splitlines():
+    for line in mapping_lines(maps):
         match = _MAPPING.match(line)
         if match is None or int(match[6]) == 0:
             continue
@@ -253,7 +254,7 @@ def _mappings_of(pid: int, paths: Sequence[str]) -> dict[str, list[Mapping]]:
         status = os.stat(path)
         wanted[status.st_dev, status.st_ino] = path
     found: dict[str, list[Mapping]] = {path: [] for path in paths}
-    with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as file:
+    with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace", newline="\n") as file:
         mappings = file_mappings(file.read(MAPS_LIMIT_BYTES))
     known: dict[tuple[int, int], tuple[int, int]] = {}
     for mapping in mappings:

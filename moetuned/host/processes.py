@@ -53,6 +53,23 @@ def is_alive(identity: ProcessIdentity, fs: HostFS = _REAL) -> bool:
     return identify(identity.pid, fs) == identity
 
 
+def has_ended(identity: ProcessIdentity, fs: HostFS = _REAL) -> bool:
+    """Whether this very process is known to run no more. What cannot be read says nothing (EMFILE, ENOMEM, EACCES with hidepid).
+
+    So for a moment both this and `is_alive` may be False.
+    """
+    try:
+        text = fs.read_text(f"/proc/{identity.pid}/stat", 4096)
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    except OSError:
+        return False
+    counters = parse_process(identity.pid, text, None, None)
+    if counters is None or counters.start_ticks is None:
+        return False
+    return counters.start_ticks != identity.start_ticks or counters.state in ENDED_STATES
+
+
 def command_line(pid: int, fs: HostFS = _REAL) -> tuple[str, ...] | None:
     """Arguments of a process; None when it is gone, () for a kernel thread."""
     text = _read(f"/proc/{pid}/cmdline", fs, ARGUMENTS_LIMIT_BYTES)

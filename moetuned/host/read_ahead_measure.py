@@ -23,6 +23,7 @@ from moetuned.host.page_cache import PAGE_BYTES, cachestat
 from moetuned.host.processes import MAPS_LIMIT_BYTES
 from moetuned.host.slice_faults import MappedSlice, drop, map_slice, populate, surroundings, unmap
 from moetuned.parse.kernel_numbers import line_number
+from moetuned.parse.process_maps import mapping_lines
 from moetuned.schema.model import ByteRange
 
 _REAL = RealFS()
@@ -80,7 +81,7 @@ def mapped_by(paths: Sequence[str], fs: HostFS = _REAL) -> tuple[int, ...]:
     found = []
     for pid in psutil.pids():
         with contextlib.suppress(OSError):
-            for line in fs.read_text(f"/proc/{pid}/maps", MAPS_LIMIT_BYTES).splitlines():
+            for line in mapping_lines(fs.read_text(f"/proc/{pid}/maps", MAPS_LIMIT_BYTES)):
                 fields = line.split(None, 5)
                 if len(fields) == 6 and fields[4] in inodes and _is_one_of(pid, fields[0], wanted):
                     found.append(pid)

@@ -19,7 +19,7 @@ from moetuned.gguf.header import GgufError
 from moetuned.gguf.kv_cache import kv_bytes_per_token
 from moetuned.host.backend_http import Probe
 from moetuned.host.background import Background
-from moetuned.host.cgroup import MemoryCgroup
+from moetuned.host.cgroup import MemoryCgroup, memory_cgroup
 from moetuned.host.clock import Clock
 from moetuned.host.model_files import ModelFile
 from moetuned.host.page_cache import PAGE_BYTES, ResidencyScan
@@ -40,6 +40,8 @@ RESIDENCY_SECONDS = 10.0
 Poll = Callable[[bool], dict[str, str]]
 """Asks the backend over HTTP; the argument says that it does nothing (see `Probe.poll`)."""
 Scan = Callable[[], "Scanned"]
+Where = Callable[[], MemoryCgroup]
+"""The memory cgroup that the backend's process is in now."""
 
 
 class Subject(msgspec.Struct, frozen=True):
@@ -108,8 +110,9 @@ class Recording:
         root: str = "/",
         poll: Poll | None = None,
         scan: Scan | None = None,
+        where: Where | None = None,
     ) -> None:
-        """`root`: where files are, another directory for fixtures. `poll` and `scan`: in place of the subject's own.
+        """`root`: where files are, another directory for fixtures. `poll`, `scan` and `where`: in place of the subject's own.
 
         Raises ValueError when the subject's address is not on this machine.
         """
@@ -120,6 +123,9 @@ class Recording:
         self._sampler = Sampler(clock, root)
         self._poll = poll if poll is not None else _poll_of(subject)
         self._scan = scan if scan is not None else _scan_of(subject)
+        self._cgroup = subject.cgroup
+        self._where = where if where is not None else lambda: memory_cgroup(subject.process.pid)
+        self._moved = False
         self._asking: Background[dict[str, str]] = Background("asking the backend")
         self._scanning: Background[Scanned] = Background("looking at residency")
         self._http: dict[str, str] = {}
@@ -134,7 +140,12 @@ class Recording:
             self._http, self._http_at = answers, now
         fresh = self._http_at is not None and now - self._http_at <= self._fresh_seconds
         raw = RawBackend(http=self._http if fresh else {}, residency=self._take_residency(now))
-        return self._sampler.read((self._identity,), {self._identity.name: raw})
+        sample = self._sampler.read((self._identity,), {self._identity.name: raw})
+        if not self._moved:
+            # Asked after the files were read: they are its own up to here.
+            now_in = self._where().counted_in
+            self._moved = now_in is not None and now_in != self._cgroup.counted_in
+        return self._without_cgroup(sample) if self._moved else sample
 
     def ask(self, *, idle: bool = False) -> None:
         """Ask for what the next sample is to have; never waits. `idle`: the backend does nothing lately."""
@@ -151,6 +162,12 @@ class Recording:
     def close(self) -> None:
         """Give the descriptors back."""
         self._sampler.close()
+
+    def _without_cgroup(self, sample: RawSample) -> RawSample:
+        """What its cgroup says is unknown once the process is in another one: the figures are not the backend's any more."""
+        places = (self._identity.cgroup_directory, *self._identity.limited_above)
+        files = {path: None if path.rpartition("/")[0] in places else text for path, text in sample.files.items()}
+        return RawSample(sample.t, sample.wall, files, sample.backends)
 
     def _take_residency(self, now: float) -> RawResidency | None:
         scanned = self._scanning.take()
@@ -176,7 +193,15 @@ def _poll_of(subject: Subject) -> Poll | None:
     if subject.url is None:
         return None
     probe = Probe(subject.url, may_sleep=subject.may_sleep)
-    return lambda idle: probe.poll(idle=idle)
+
+    def poll(idle: bool) -> dict[str, str]:
+        try:
+            return probe.poll(idle=idle)
+        except OSError:
+            # There is nothing left to ask with: what it would say is unknown.
+            return {}
+
+    return poll
 
 
 def _scan_of(subject: Subject) -> Scan | None:

@@ -26,6 +26,11 @@ class ServiceNotifier:
         if environ.get("NOTIFY_SOCKET"):
             self._send = send or sdnotify.SystemdNotifier().notify
 
+    @property
+    def heard(self) -> bool:
+        """Whether anybody listens: without NOTIFY_SOCKET nothing need be made up to be sent."""
+        return self._send is not None
+
     def ready(self, status: str = "") -> None:
         """Started, or reloaded."""
         self._notify("READY=1", status)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from moetuned.host.cgroup_process import CgroupProcess, start_small
+from moetuned.host.cgroup_process import CgroupProcess, start_small, why_ended
 from moetuned.host.processes import ProcessIdentity
 from moetuned.schema.model import ByteRange
 
@@ -115,7 +115,7 @@ class Warming:
         stopped, error = self._process.stopped, self.progress.error
         if self._outcome is None:
             self._outcome = "stopped" if stopped else "failed"
-            error = None if stopped else f"the warming process ended unexpectedly (code {code})"
+            error = None if stopped else f"the warming process is gone: {why_ended(code)}"
         self.progress = msgspec.structs.replace(
             self.progress, state=self._outcome, error=error, rate_bytes_per_second=None, eta_seconds=None
         )

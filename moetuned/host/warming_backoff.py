@@ -4,6 +4,9 @@ Imports almost nothing: it runs inside a backend's cgroup. What warming reads is
 where a read is started), but a stall may be warming's own: waiting for a page that was evicted not long ago counts as one
 (mm/filemap.c folio_wait_bit_common), and so does making room in a full cgroup. So on a stall it stops and listens for a moment
 with nothing in flight. Silence means that the stall was its own.
+
+Where only the machine's stalls are counted (cgroup v1), they may be of any program, for hours, and say nothing of the backend. So there
+it pauses first and then goes on slowly, unless the backend reads or its cgroup is at its limit.
 """
 
 from __future__ import annotations
@@ -21,9 +24,13 @@ WORKS_RATIO = 0.2
 """A backend that uses more than this of one core has a request to answer."""
 QUIET_SECONDS = 1.0
 LISTEN_SECONDS = 0.25
+SLOWLY_SECONDS, STILL_SECONDS = 4.0, 2.0
+"""Under the machine's pressure: how long it goes on slowly, and how long it holds still before that and in between, so that what it
+reads itself is not taken for pressure for ever."""
 FIRST_TRUST_SECONDS, LONGEST_TRUST_SECONDS = 0.5, 4.0
 """How long a stall that was its own is taken for its own; twice as long each time."""
 
+_BACKEND_READS = "the backend itself reads from the disk"
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
@@ -40,6 +47,11 @@ class Backoff:
         """Whose memory stalls are counted, for the reason."""
         self._seen: deque[tuple[float, int | None, float | None]] = deque()
         self._quiet_since: float | None = None
+        self._read_at = self._full_at = float("-inf")
+        self._paused_at = float("-inf")
+        self.machine_wide = False
+        """Whether `stalled` are those of the whole machine, which need not have to do with the backend."""
+        self._hits: int | None = None
         self._listens_since: float | None = None
         self._trusts_until = float("-inf")
         self._trust_seconds = FIRST_TRUST_SECONDS
@@ -47,37 +59,51 @@ class Backoff:
         self.works = True
         """Whether the backend has a request to answer, by the CPU it uses; so taken until it is known."""
         self.reason: str | None = None
-        """Why it is paused; None: it is not, though it may be listening."""
+        """Why it is paused, or goes on slowly; None: it is not, though it may be listening."""
+        self.slowly = False
+        """Whether it goes on slowly all the same, with a rest every now and then."""
+        self._rests = False
 
     @property
     def holds(self) -> bool:
         """Whether nothing is to be read now."""
-        return self.reason is not None or self._listens_since is not None
+        return (self.reason is not None and (not self.slowly or self._rests)) or self._listens_since is not None
 
-    def step(self, now: float, read_bytes: int | None, stalled_seconds: float | None, idle: bool) -> bool:
+    def step(
+        self, now: float, read_bytes: int | None, stalled_seconds: float | None, idle: bool, hits: int | None = None
+    ) -> bool:
         """One look; whether to hold still. `read_bytes`: what the backend has read so far; `stalled_seconds`: PSI memory `some` so far.
 
-        `idle`: nothing of warming's own is in flight. A counter that is None, or went back, says nothing.
+        `idle`: nothing of warming's own is in flight. `hits`: how often its cgroup was at its limit so far. A counter that is None, or
+        went back, says nothing.
         """
+        if _grown(self._hits, hits) > 0:
+            self._full_at = now
+        self._hits = hits
         seen = self._seen
         seen.append((now, read_bytes, stalled_seconds))
         while len(seen) > 2 and now - seen[1][0] >= WINDOW_SECONDS:
             seen.popleft()
         read = _grown(seen[0][1], read_bytes)
         if read > READ_BYTES:
-            self._pause(now, "the backend itself reads from the disk")
+            self._read_at = now
+            self._pause(now, _BACKEND_READS)
         elif self._listens_since is not None and not idle:
             self._listens_since = now
             self._forget()
         elif _grown(seen[0][2], stalled_seconds) > STALL_RATIO * WINDOW_SECONDS:
             if self.reason is not None:
                 self._quiet_since = now
+                # What began the pause may be over long ago; nothing of warming's own is in flight that this could be.
+                if idle and now - self._read_at >= QUIET_SECONDS:
+                    self.reason = f"{self.stalled} is under pressure"
             elif self._listens_since is not None:
                 self._pause(now, f"{self.stalled} is under pressure")
             elif now >= self._trusts_until:
                 self._listens_since = now
                 self._forget()
         self._go_on(now)
+        self._go_slowly(now)
         return self.holds
 
     def step_work(self, now: float, cpu_seconds: float | None) -> bool:
@@ -93,7 +119,16 @@ class Backoff:
             self.works = cpu_seconds - used[0][1] > WORKS_RATIO * seconds
         return self.works
 
+    def _go_slowly(self, now: float) -> None:
+        paused = now - self._paused_at
+        calm = now - max(self._read_at, self._full_at) >= QUIET_SECONDS
+        only_machine = self.machine_wide and self.reason is not None and self.reason != _BACKEND_READS
+        self.slowly = only_machine and calm and paused >= STILL_SECONDS
+        self._rests = paused % (STILL_SECONDS + SLOWLY_SECONDS) < STILL_SECONDS
+
     def _pause(self, now: float, reason: str) -> None:
+        if self.reason is None:
+            self._paused_at = now
         self.reason, self._quiet_since, self._listens_since = reason, now, None
         self._trust_seconds = FIRST_TRUST_SECONDS
         self._forget()
@@ -130,6 +165,7 @@ class Watch:
         self._pid = pid
         self._io = self._open_io()
         self._pressure = self._open_pressure(cgroup)
+        self._limit_hits = _open_limit_hits(cgroup) if self.backoff.machine_wide else None
         # Asked only now: what was opened above is this process's for certain.
         if _start_ticks(pid) != start_ticks:
             raise BackendGoneError(f"process {pid} is no longer the backend")
@@ -137,7 +173,16 @@ class Watch:
     def look(self, now: float, idle: bool) -> bool:
         """Whether to hold still now; `idle` as for `Backoff.step`. Raises BackendGoneError."""
         self.backoff.step_work(now, _cpu_seconds(self._pid))
-        return self.backoff.step(now, self._read_bytes(), self._stalled_seconds(), idle)
+        return self.backoff.step(now, self._read_bytes(), self._stalled_seconds(), idle, self._hits())
+
+    def _hits(self) -> int | None:
+        if self._limit_hits is None:
+            return None
+        descriptor, label = self._limit_hits
+        try:
+            return _number_after(b"\n" + os.pread(descriptor, 4096, 0), label)
+        except OSError:
+            return None
 
     def _read_bytes(self) -> int | None:
         if self._io is None:
@@ -178,7 +223,7 @@ class Watch:
 
     def _open_pressure(self, cgroup: str | None) -> int | None:
         why = ""
-        # cgroup v1 has none of its own: there, anybody's pressure pauses it.
+        # cgroup v1 has none of its own: there, anybody's pressure slows it.
         own = [] if cgroup is None else [(f"{cgroup}/memory.pressure", "the cgroup's memory")]
         for path, whose in [*own, ("/proc/pressure/memory", "the machine's memory")]:
             try:
@@ -193,9 +238,22 @@ class Watch:
                 why = str(error.strerror)
                 continue
             self.backoff.stalled = whose
+            self.backoff.machine_wide = path == "/proc/pressure/memory"
             return descriptor
         self.unwatched.append(f"memory pressure ({why})")
         return None
+
+
+def _open_limit_hits(cgroup: str | None) -> tuple[int, bytes] | None:
+    """What counts how often a cgroup was at its limit, and what stands before the number; None where nothing does."""
+    for path, label in (
+        () if cgroup is None else ((f"{cgroup}/memory.failcnt", b"\n"), (f"{cgroup}/memory.events", b"\nmax "))
+    ):
+        try:
+            return os.open(path, os.O_RDONLY | os.O_CLOEXEC), label
+        except OSError:
+            continue
+    return None
 
 
 def _grown(before: float | None, after: float | None) -> float:

@@ -16,7 +16,7 @@ from collections import deque
 
 from moetuned.host import inside_cgroup
 from moetuned.host.page_touch import Range, TouchError, Touching, multi_gen_lru
-from moetuned.host.warming_backoff import LOOK_SECONDS, BackendGoneError, Watch
+from moetuned.host.warming_backoff import LOOK_SECONDS, BackendGoneError, Backoff, Watch
 
 REPORT_EVERY_SECONDS = 0.25
 RATE_OVER_SECONDS = 3.0
@@ -24,6 +24,8 @@ IDLE_LOOK_SECONDS = 0.25
 """Between two looks at how far it is when no backend is watched."""
 BESIDE_BYTES_PER_SECOND = 400e6
 """While the backend works, so that a request keeps the memory bandwidth it needs: tests/bench/test_bench_warming.py measures what it loses."""
+SLOWLY_BYTES_PER_SECOND = 16e6
+"""While others have the machine's memory under pressure: little beside what they read, and 20 GB in half an hour."""
 NICENESS = 19
 """Beside a backend: its threads go first."""
 
@@ -67,8 +69,13 @@ class Reporter:
         self._said_at = float("-inf")
         self._said_reason: str | None = None
 
-    def line(self, now: float, done_bytes: int, reason: str | None) -> dict[str, object] | None:
-        """What to say now, None for nothing. `reason`: why it is paused. The rate is that of the last seconds."""
+    def line(
+        self, now: float, done_bytes: int, reason: str | None, *, slowly: bool = False
+    ) -> dict[str, object] | None:
+        """What to say now, None for nothing. `reason`: why it is paused, or goes on `slowly`. The rate is that of the last seconds."""
+        fixed = self._fixed
+        if slowly and reason is not None:
+            fixed, reason = {**fixed, "detail": f"slowly, because {reason}"}, None
         if now - self._said_at < REPORT_EVERY_SECONDS and reason == self._said_reason:
             return None
         if reason != self._said_reason:
@@ -78,7 +85,7 @@ class Reporter:
         seen.append((now, done_bytes))
         while len(seen) > 2 and now - seen[1][0] >= RATE_OVER_SECONDS:
             seen.popleft()
-        line: dict[str, object] = {"state": "paused" if reason else "running", "done_bytes": done_bytes, **self._fixed}
+        line: dict[str, object] = {"state": "paused" if reason else "running", "done_bytes": done_bytes, **fixed}
         if reason is not None:
             return {**line, "detail": reason, "rate_bytes_per_second": 0.0}
         seconds, grown = now - seen[0][0], done_bytes - seen[0][1]
@@ -143,14 +150,15 @@ def follow(touching: Touching, watch: Watch | None, reporter: Reporter) -> str |
         if watch is not None and gone is None:
             try:
                 (touching.pause if watch.look(now, touching.idle) else touching.resume)()
-                touching.limit(BESIDE_BYTES_PER_SECOND if watch.backoff.works else None)
+                touching.limit(_limit(watch.backoff))
             except BackendGoneError as error:
                 gone = str(error)
                 touching.stop()
         if not started:
             touching.start()
             started = True
-        line = reporter.line(now, touching.done_bytes, None if watch is None else watch.backoff.reason)
+        reason, slowly = (None, False) if watch is None else (watch.backoff.reason, watch.backoff.slowly)
+        line = reporter.line(now, touching.done_bytes, reason, slowly=slowly)
         if line is not None:
             inside_cgroup.say(line)
         for descriptor, _ in poll.poll((IDLE_LOOK_SECONDS if watch is None else LOOK_SECONDS) * 1000):
@@ -165,6 +173,12 @@ def follow(touching: Touching, watch: Watch | None, reporter: Reporter) -> str |
                 gone = "the backend has ended"
                 touching.stop()
     return gone
+
+
+def _limit(backoff: Backoff) -> float | None:
+    if backoff.slowly:
+        return SLOWLY_BYTES_PER_SECOND
+    return BESIDE_BYTES_PER_SECOND if backoff.works else None
 
 
 def main() -> int:

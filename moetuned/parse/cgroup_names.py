@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 _SHORT_ID = 12
 _ID = r"(?P<id>[0-9a-f]{32,64})"
@@ -27,6 +28,7 @@ _ESCAPED = re.compile(r"\\x([0-9a-f]{2})")
 _UNIT_ENDINGS = (".service", ".scope", ".slice")
 
 
+@lru_cache(maxsize=64)
 def container_of(path: str) -> str | None:
     """The innermost container that a cgroup is or is in: "docker container 0123456789ab"; None when it is in none."""
     parts = [part for part in path.split("/") if part]
@@ -37,6 +39,7 @@ def container_of(path: str) -> str | None:
     return None
 
 
+@lru_cache(maxsize=64)
 def cgroup_name(path: str) -> str:
     """The cgroup at `path` (any directory of it): the container it is the top of, its unit or slice, else the path."""
     parts = [part for part in path.removeprefix("/sys/fs/cgroup").split("/") if part]

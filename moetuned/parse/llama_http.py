@@ -19,6 +19,7 @@ from moetuned.schema.sample import BackendHttp, Slot
 
 MAX_BODY_CHARACTERS = 4 << 20
 MAX_SLOTS = 256
+_WANTS_KEY = "!401"
 MAX_COUNT = 1 << 53
 """Larger token counts are no counts (and JSON numbers beyond it are not exact)."""
 
@@ -73,6 +74,7 @@ def parse_llama_http(bodies: Mapping[str, str]) -> BackendHttp | None:
         requests_processing=_metric(metrics, "llamacpp:requests_processing"),
         requests_deferred=_metric(metrics, "llamacpp:requests_deferred"),
         slots_asked="/slots" in bodies,
+        wants_key=any(bodies.get(path, "").startswith(_WANTS_KEY) for path in ("/slots", "/metrics")),
     )
 
 

@@ -177,10 +177,12 @@ def file_name(path: str) -> str:
 
 
 def _program(text: str, *, anonymous: bool) -> str:
-    """A program that writes a title over its arguments puts all of them into the first."""
+    """A program that writes a title over its arguments puts all of them into the first; a directory's name may have spaces too."""
     words = text.split(None, 1)
     program = words[0] if words else ""
-    return file_name(program) if anonymous else program
+    if not anonymous:
+        return program
+    return HIDDEN if len(words) > 1 and "/" in program else file_name(program)
 
 
 def _is_flag(text: str) -> bool:
@@ -204,7 +206,7 @@ def _value(name: str | None, value: str, *, anonymous: bool) -> str:
         return HIDDEN
     if _NUMBERS.fullmatch(value) or value in _WORDS or _DEVICES.fullmatch(value):
         return value
-    if name in _PATH_FLAGS and value.isprintable():
+    if name in _PATH_FLAGS and value.isprintable() and "://" not in value:  # an address may hold a password
         return file_name(value) if anonymous else value
     if name in _REPOSITORY_FLAGS and not anonymous and _REPOSITORY.fullmatch(value):
         return value

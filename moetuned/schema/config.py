@@ -244,12 +244,12 @@ class Warm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     budget: Annotated[
         Size | Literal["auto"], Meta(description="Most bytes to have resident; auto: what the memory limit leaves.")
     ] = "auto"
-    rate: Annotated[Size | None, Meta(description="Most bytes a second to read; unset: as fast as the disk.")] = None
+    rate: Annotated[Size | None, Meta(description="Most bytes a second to read, what is in memory not counted; unset: as fast as the disk.")] = None
     protect: Annotated[
         Protect,
         Meta(
             description="Lock what every token needs (never experts) in memory while much of it is left: off; auto: only where that is "
-            "at most a quarter of what is left; on: as much as fits. memory_low of a backend protects it better (cgroup v2)."
+            "at most a quarter of what is left; on: as much as fits. Supervised backends only; memory_low protects better (cgroup v2)."
         ),
     ] = Protect.OFF
     prompts: Annotated[

@@ -156,7 +156,7 @@ class Slot(msgspec.Struct, frozen=True, gc=False):
 class BackendHttp(msgspec.Struct, frozen=True):
     """What the backend's HTTP said. `health`: ok | loading | unreachable | busy | error | None (not asked).
 
-    `requests_deferred`: how many wait because all slots are busy. `slots_asked` False: /slots was not asked, because the backend does
+    `wants_key`: it answers questions of how it is only to who has its API key. `requests_deferred`: how many wait because all slots are busy. `slots_asked` False: /slots was not asked, because the backend does
     nothing and the question would keep it from sleeping.
     """
 
@@ -169,6 +169,7 @@ class BackendHttp(msgspec.Struct, frozen=True):
     requests_processing: float | None = None
     requests_deferred: float | None = None
     slots_asked: bool = True
+    wants_key: bool = False
 
 
 class Residency(msgspec.Struct, frozen=True, gc=False):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 
@@ -14,7 +16,7 @@ class Signals(msgspec.Struct, frozen=True):
     backend: str
     at_seconds: float
     dt_seconds: float | None
-    values: dict[str, float | None]
+    values: Mapping[str, float | None]
 
     def get(self, name: str) -> float | None:
         """Value of the signal `name`; None when unknown. KeyError for a name that is no signal."""

@@ -55,7 +55,8 @@ class Check(msgspec.Struct, frozen=True, omit_defaults=True):
     `beyond` None: cannot be told, `unknown` says why. `above`: it is beyond its limit when larger than it, else when smaller.
     `aside`: why the rule does not count now although its signal may be known, None when it counts. `weak` signs must last longer,
     `blind` ones (no tokens known) longest. `text` is the finding, printable as it is, and is only written where it is beyond.
-    `would` says what follows once it has been held for `needed_seconds`.
+    `would` says what follows once it has been held for `needed_seconds`. `rule`: what the rule is about, in words; several rules may
+    look at one signal.
     """
 
     signal: str
@@ -72,6 +73,7 @@ class Check(msgspec.Struct, frozen=True, omit_defaults=True):
     unknown: str | None = None
     aside: str | None = None
     would: str = ""
+    rule: str = ""
 
 
 class Verdict(msgspec.Struct, frozen=True):

@@ -30,11 +30,15 @@ class WarmSpeed(msgspec.Struct, frozen=True):
 
 
 class WarmBaseline(msgspec.Struct, frozen=True):
-    """How the process was while it ran well: page cache of its cgroup, what of its model was resident, its speeds."""
+    """How the process was while it ran well: page cache of its cgroup, what of its model was resident, its speeds.
+
+    `thrash_begun_at`: CLOCK_MONOTONIC seconds of the thrash that was told to have begun, and whose end was not told yet.
+    """
 
     speeds: tuple[WarmSpeed, ...] = ()
     cache_bytes: int | None = None
     resident_bytes: int | None = None
+    thrash_begun_at: float | None = None
 
 
 class BackendRecord(msgspec.Struct, frozen=True):

@@ -24,6 +24,8 @@ LIMIT_BYTES = 8 << 20
 MOST_CELLS = 1 << 20
 MOST_FILES = 64
 """Above it the oldest of models that are gone are removed (a model of 15,000 cells takes 45 kB)."""
+OTHER_FILE = "what was learned is of another file of that name"
+OTHER_SHAPE = "what was learned is of a model of another shape"
 _MAGIC = b"moetuned heat 1\n"
 _CHECKSUM_BYTES = 4
 _NAME = re.compile(r"[0-9a-f]{32}\.heat")
@@ -55,16 +57,16 @@ def load(
     except OSError as error:
         why = str(error) if error.strerror is None else f"{path}: {error.strerror}"
         return None, f"what was learned of its experts cannot be read: {why}"
-    if not raw:
+    if not raw and not os.path.lexists(path):
         return None, None
     kept = _decode(raw)
     if kept is None:
         return None, f"{path} is damaged, so nothing is known of its experts; it will be replaced"
     heat = kept.heat
     if heat.model != model:
-        return None, "what was learned is of another file of that name"
+        return None, OTHER_FILE
     if (heat.layers, heat.experts) != shape:
-        return None, "what was learned is of a model of another shape"
+        return None, OTHER_SHAPE
     return heat, None
 
 

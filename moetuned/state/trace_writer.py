@@ -56,7 +56,8 @@ class TraceWriter:
     ) -> None:
         """Makes the file, compressed when its name ends in .gz.
 
-        `overwrite` removes what has the name, if it is a plain file. `owner`: user and group to give it to. Raises OSError:
+        `overwrite`: what has the name, if it is a plain file, is replaced at the first line that is written, and stays where none is.
+        `owner`: user and group to give it to. Raises OSError:
         FileExistsError when the name is taken.
         """
         self.path = path
@@ -64,10 +65,9 @@ class TraceWriter:
         self.size_bytes = 0
         self._limit_bytes = limit_bytes
         self._packer = zlib.compressobj(wbits=_GZIP_WINDOW) if path.endswith(".gz") else None
-        if overwrite:
-            _remove(path)
+        self._new_path = f"{path}.{os.getpid()}.new" if overwrite and _is_taken(path) else path
         # A new file never follows a link that somebody else put there.
-        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        self._descriptor = os.open(self._new_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         if owner is not None:
             os.fchown(self._descriptor, *owner)
 
@@ -80,6 +80,7 @@ class TraceWriter:
             data = self._packer.compress(line) + self._packer.flush(zlib.Z_SYNC_FLUSH)
         try:
             self._put(data)
+            self._replace()
         except OSError:
             self._packer = None  # What it has seen is not in the file: nothing it would say now fits.
             raise
@@ -97,13 +98,23 @@ class TraceWriter:
         finally:
             descriptor, self._descriptor = self._descriptor, -1
             os.close(descriptor)
+            if self._new_path != self.path:
+                os.unlink(self._new_path)  # nothing was written that could take the old one's place
 
     def discard(self) -> None:
         """Close the file and remove it: nothing worth keeping came into it."""
         with contextlib.suppress(OSError):
             self.close()
         with contextlib.suppress(OSError):
-            os.unlink(self.path)
+            if self._new_path == self.path:
+                os.unlink(self.path)
+
+    def _replace(self) -> None:
+        """With its first line it takes the place of the old one."""
+        if self._new_path != self.path:
+            _is_taken(self.path)
+            os.replace(self._new_path, self.path)
+            self._new_path = self.path
 
     def _put(self, data: bytes) -> None:
         """All of it, or nothing."""
@@ -119,12 +130,12 @@ class TraceWriter:
         self.size_bytes += len(data)
 
 
-def _remove(path: str) -> None:
-    """A plain file of that name. Raises FileExistsError for anything else, OSError."""
+def _is_taken(path: str) -> bool:
+    """Whether there is a plain file of that name. Raises FileExistsError for anything else, OSError."""
     try:
         status = os.lstat(path)
     except FileNotFoundError:
-        return
+        return False
     if not stat.S_ISREG(status.st_mode):
         raise FileExistsError(errno.EEXIST, "it is no plain file", path)
-    os.unlink(path)
+    return True

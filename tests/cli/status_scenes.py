@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from moetuned.schema.device import DeviceView
 from moetuned.schema.event import Event, EventName
 from moetuned.schema.model import ModelLayout
+from moetuned.schema.neighbour import Neighbour
 from moetuned.schema.snapshot import (
     BackendView,
     ContextView,
@@ -102,6 +104,27 @@ def thrash() -> Snapshot:
     return _snapshot(backend, events=events)
 
 
+def beside_others() -> Snapshot:
+    verdict = Verdict("glm", 8000.0, Phase.DECODE, Paging.STREAMING, MemoryState.OK)
+    backend = _backend(
+        verdict,
+        "is answering and streams experts from disk at the expected cost, reads 310 MB/s, 2.1 tokens/s",
+        signals={"process_read_bytes_per_second": 310e6, "tokens_per_second": 2.1},
+        neighbours=(
+            Neighbour("rsync", "read", 42 * GIB, 300.0, 812, "backup.service",
+                      "rsync (pid 812, backup.service) read 42.0 GiB in the last 5 min"),
+            Neighbour("firefox", "grew", 6 * GIB, 600.0, 7, None, "firefox (pid 7) grew 6.0 GiB since 14:02"),
+        ),
+        devices=(
+            DeviceView("nvme0n1", "Vendor 990", "nvme", False,
+                       detail="its cgroup limits what it reads to 300 MB/s (/sys/fs/cgroup/glm/io.max)"),
+            DeviceView("sda", "Vendor HD", "sata", True),
+            DeviceView("vdb", None, "virtio", True, virtual=True),
+        ),
+    )  # fmt: skip
+    return _snapshot(backend)
+
+
 def near_limit() -> Snapshot:
     reasons = (
         Reason("memory", "headroom_ratio", 0.05, 0.08, 6, "headroom 1.6 GiB, 5 % of 32.0 GiB for 6 s (limit 8 %)"),
@@ -183,5 +206,6 @@ def absent_and_streaming() -> Snapshot:
 
 
 SCENES = {
-    scene.__name__: scene for scene in (thrash, near_limit, warming, no_backends, all_unknown, absent_and_streaming)
+    scene.__name__: scene
+    for scene in (thrash, beside_others, near_limit, warming, no_backends, all_unknown, absent_and_streaming)
 }

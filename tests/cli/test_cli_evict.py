@@ -143,3 +143,12 @@ def test_a_part_that_vanishes_is_named(model: Path, monkeypatch: pytest.MonkeyPa
 
 def test_no_model(tmp_path: Path) -> None:
     run(tmp_path / "none.gguf", code=2)
+
+
+def test_on_a_file_system_in_memory_the_reason_is_said_once(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evict, "filesystem_of", lambda _model: "tmpfs")
+    monkeypatch.setattr(evict, "drop_pages", lambda *_: None)
+    model.read_bytes()
+    out = run(model, code=1).stdout
+    assert "stayed: a file on tmpfs is memory" in out
+    assert out.count("tmpfs") == 1

@@ -77,6 +77,15 @@ def test_errors_are_one_line_and_an_exit_code(capsys, monkeypatch, error, code):
     assert captured.err.count("\n") == 1
 
 
+def test_ctrl_c_in_a_command_is_one_line(capsys, monkeypatch):
+    def stop(*_args, **_kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("moetuned.cli.residency.read_or_fail", stop)
+    assert main.run(["residency", "/m.gguf"]) == 130
+    assert capsys.readouterr().err == "moetunectl: interrupted\n"
+
+
 def test_a_command_returns_its_exit_code(monkeypatch):
     monkeypatch.setattr(main.group, "main", lambda **_kwargs: 1)
     assert main.run([]) == 1

@@ -95,6 +95,8 @@ def test_it_is_given_to_who_said_sudo() -> None:
     given = {"SUDO_UID": "1000", "SUDO_GID": "1001"}
     assert caller(given.get) == ((1000, 1001) if os.geteuid() == 0 else None)
     assert caller({"SUDO_UID": "x", "SUDO_GID": "1"}.get) is None
+    assert caller({"SUDO_UID": "4294967295", "SUDO_GID": "1"}.get) is None
+    assert caller({"SUDO_UID": "9999999999", "SUDO_GID": "1"}.get) is None
     assert caller({}.get) is None
 
 

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
 from fakes.gguf_bytes import Q4_0, TensorSpec, gguf_bytes, moe_metadata, moe_tensors
@@ -17,8 +18,9 @@ from moetuned.cli.model_residency import filesystem_of
 from moetuned.cli.warm_place import MappedBy, Place
 from moetuned.cli.warm_report import Outcome
 from moetuned.host.model_files import read_model
+from moetuned.host.page_cache import PAGE_BYTES
 from moetuned.host.page_drop import drop_pages
-from moetuned.schema.snapshot import BackendView, MemoryView, SelfView, Snapshot, WarmView
+from moetuned.schema.snapshot import BackendView, MemoryView, ResidencyView, SelfView, Snapshot, WarmView
 from moetuned.schema.verdict import Verdict
 
 GIB = 1 << 30
@@ -135,12 +137,57 @@ def test_a_daemon_that_watches_it_is_asked(model: Path, daemon: type[Answers], m
     assert "warmed by the daemon for the backend glm" in run(model).stdout
 
 
+def test_off_a_terminal_following_the_daemon_prints_lines(
+    model: Path, daemon: type[Answers], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daemon.error, daemon.views = None, (watched(model),)
+
+    def by_daemon(_client: object, _name: str, draw: Any) -> Outcome:
+        draw(0, 0, "the backend itself reads")
+        return Outcome("done", "it fits", 9, 9, 1.0)
+
+    monkeypatch.setattr(warm, "warm_by_daemon", by_daemon)
+    assert run(model).stderr == "glm: waits: the backend itself reads\n"
+    assert run(model, "--json").stderr == ""
+
+
+def test_a_budget_below_a_page_is_refused_and_others_are_whole_pages(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "1 is too little: memory comes in pages of" in run(model, "--budget", "1", code=2).stderr
+    asked: list[object] = []
+
+    def here(
+        _model: object, _before: object, _limits: object, _join: object, budget: object, *_: Any, **__: Any
+    ) -> Outcome:
+        asked.append(budget)
+        return Outcome("done", "it fits", 9, 9, 1.0)
+
+    monkeypatch.setattr(warm, "warm_here", here)
+    run(model, "--budget", str(PAGE_BYTES + 1))
+    assert asked == [PAGE_BYTES]
+
+
 def test_a_budget_is_not_the_daemons(model: Path, daemon: type[Answers], monkeypatch: pytest.MonkeyPatch) -> None:
     daemon.error, daemon.views = None, (watched(model),)
     monkeypatch.setattr(warm, "warm_here", lambda *_, **__: Outcome("done", "it fits", 5, 5, 1.0))
     assert as_json(model, "--budget", "1G")["by"] == "here"
     daemon.views = (watched(model, "running"),)
     assert "the daemon is warming it" in run(model, "--budget", "1G", code=4).stderr
+
+
+def test_a_daemon_that_waits_in_vain_is_in_nobodys_way(
+    model: Path, daemon: type[Answers], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    why = "its file was replaced"
+    view = msgspec.structs.replace(
+        watched(model), warm=WarmView("waiting", detail=f"unknown: {why}"), residency=ResidencyView(unknown=why)
+    )
+    daemon.error, daemon.views = None, (view,)
+    monkeypatch.setattr(warm, "warm_by_daemon", lambda *_: Outcome("failed", f"unknown: {why}"))
+    assert as_json(model, code=1)["notes"] == ["the daemon was asked, for the backend glm"]
+    monkeypatch.setattr(warm, "warm_here", lambda *_, **__: Outcome("done", "it fits", 5, 5, 1.0))
+    assert as_json(model, "--budget", "1G")["by"] == "here"
 
 
 def test_a_daemon_that_may_not_be_asked_is_a_note(model: Path, daemon: type[Answers]) -> None:

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 from fakes.gguf_bytes import write_parts
 
+from moetuned.cli import estimate, evict, residency, tune_readahead, warm
 from moetuned.cli.model_command import exit_code, fail, looked, print_json, read_or_fail, size
 from moetuned.cli.model_residency import Look
 
@@ -41,6 +43,25 @@ def test_a_model_that_this_user_may_not_read_is_refused(
         read_or_fail(str(tmp_path / "m.gguf"))
     assert ended.value.code == 4
     assert "Permission denied" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "command", [residency.command, warm.command, evict.command, estimate.command, tune_readahead.readahead]
+)
+def test_every_command_refuses_a_model_that_this_user_may_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: click.Command
+) -> None:
+    model = tmp_path / "m.gguf"
+    model.write_bytes(b"GGUF")
+
+    def refuse(path: str, *_rest: object) -> int:
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr(os, "open", refuse)
+    monkeypatch.setattr(os, "access", lambda path, *_asked, **_how: path != str(model))
+    result = CliRunner().invoke(command, [str(model)])
+    assert result.exit_code == 4, result.output
+    assert "Permission denied" in result.stderr
 
 
 def test_any_part_will_do(tmp_path: Path) -> None:

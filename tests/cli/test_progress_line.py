@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from moetuned.cli.progress_line import QUIET_SECONDS, Bar, Elapsed, shows_unicode, style_of
+from moetuned.cli.progress_line import QUIET_SECONDS, Bar, Elapsed, Lines, shows_unicode, style_of
 
 MIB = 1 << 20
 
@@ -87,3 +87,28 @@ def test_what_is_quick_is_not_drawn() -> None:
     clock.now = QUIET_SECONDS + 0.1
     line.draw("m\x1b.gguf")
     assert "looking at m\\x1b.gguf, 1.1 s" in stream.getvalue()
+
+
+def test_off_a_terminal_lines_come_now_and_then() -> None:
+    clock, stream = Clock(), Stream(terminal=False)
+    lines = Lines(stream, "glm\n", clock)
+    lines.say(0, 0, "")
+    for _ in range(4 * 25):
+        clock.now += 0.25
+        lines.say(MIB, 4 * MIB, "it reads" if clock.now < 5 else "")
+    assert stream.getvalue().splitlines() == [
+        "glm\\n: begins",
+        "glm\\n: 1.0 MiB of 4.0 MiB, waits: it reads",
+        "glm\\n: 1.0 MiB of 4.0 MiB",
+        "glm\\n: 1.0 MiB of 4.0 MiB",
+        "glm\\n: 1.0 MiB of 4.0 MiB",
+    ]
+
+
+def test_waiting_that_comes_and_goes_does_not_fill_a_log() -> None:
+    clock, stream = Clock(), Stream(terminal=False)
+    lines = Lines(stream, "glm", clock)
+    for turn in range(100):
+        clock.now += QUIET_SECONDS / 10
+        lines.say(1, 4, "it reads" if turn % 2 else "")
+    assert stream.getvalue().count("\n") <= 11

@@ -99,7 +99,13 @@ def test_a_process_that_does_not_look_like_one(model: Path) -> None:
     ("options", "says"),
     [
         ({"pid": 1 << 22}, "no process 4194304 runs"),
-        ({"url": "http://example.com"}, "no HTTP address on this machine"),
+        ({"url": "http://example.com"}, "^--url 'http://example.com' is no HTTP address on this machine"),
+        (
+            {"url": "http://127.0.0.1:99999"},
+            "^--url 'http://127.0.0.1:99999' .* at most 65535.*; write e.g. --url http",
+        ),
+        ({"url": "http://127.0.0.1:x"}, "^--url 'http://127.0.0.1:x' is no HTTP"),
+        ({"url": "http://[::1"}, "^--url 'http://\\[::1' is no HTTP"),
         ({"model": "/nowhere/m.gguf"}, "/nowhere/m.gguf: cannot be opened"),
     ],
 )
@@ -139,6 +145,8 @@ def test_what_another_user_runs_is_refused(monkeypatch: pytest.MonkeyPatch, back
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("builtins.open", refuse)
-    with pytest.raises(ChoiceError, match="run this with sudo") as raised:
-        module._check_readable(module.ProcessIdentity(backend.pid, 1))
-    assert raised.value.refused
+    for user, way in ((1000, "run this with sudo"), (0, "this root may not look at it")):
+        monkeypatch.setattr("os.geteuid", lambda user=user: user)
+        with pytest.raises(ChoiceError, match=way) as raised:
+            module._check_readable(module.ProcessIdentity(backend.pid, 1))
+        assert raised.value.refused

@@ -54,13 +54,18 @@ def test_it_is_drawn_over_itself_on_terminals_only(monkeypatch: pytest.MonkeyPat
     assert drawn[-2].strip() == drawn[-1] == ""
 
 
-def told(tmp_path, answers: dict[str, str], *, anonymous: bool = False, url: str | None = "http://127.0.0.1:1") -> str:  # type: ignore[no-untyped-def]
+def told(  # type: ignore[no-untyped-def]
+    tmp_path,
+    answers: dict[str, str],
+    *,
+    anonymous: bool = False,
+    url: str | None = "http://127.0.0.1:1",
+    command: tuple[str, ...] = ("llama-server", "--api-key", "***"),
+) -> str:
     identity = BackendIdentity("glm", 7, url)
     privacy = Privacy(identity, anonymous=anonymous)
     backend = privacy.backend(TraceBackend("glm", 7, url))
-    head = Head(
-        privacy, backend, privacy.identity, BackendFacts(), {}, TraceRecorder(), ("llama-server", "--api-key", "***")
-    )
+    head = Head(privacy, backend, privacy.identity, BackendFacts(), {}, TraceRecorder(), command)
     subject = Subject(
         "glm", "llama-server", ProcessIdentity(7, 1), url=url, url_unknown="it serves TLS", model_unknown="no model"
     )
@@ -88,6 +93,9 @@ def test_the_end_states_what_the_file_holds(tmp_path) -> None:  # type: ignore[n
 
 def test_what_it_does_not_hold_is_said_too(tmp_path) -> None:  # type: ignore[no-untyped-def]
     assert "http     nothing at the end: it did not answer" in told(tmp_path, {})
+    key = told(tmp_path, {"/health": "{}", "/slots": "!401", "/metrics": "!401"})
+    assert "no answer of /slots (401), /metrics (401); it wants an API key, so phase and speed stay unknown" in key
+    assert "command  none: its process has no command line" in told(tmp_path, {}, command=())
     assert "http     nothing: it serves TLS" in told(tmp_path, {}, url=None)
     assert "http     no answer of /health (timeout)" in told(tmp_path, {"/health": "!timeout"})
     assert "--anonymous" not in told(tmp_path, {}, anonymous=True)

@@ -22,6 +22,7 @@ from moetuned.cli.residency_view import (
     level,
     render,
     share,
+    wrapped,
 )
 from moetuned.schema.heat import ExpertPages
 
@@ -175,3 +176,13 @@ def test_a_bar_is_full_only_when_all_is_there(part: int, whole: int) -> None:
     drawn = bar(min(part, whole), whole, Style(unicode=False))
     assert len(drawn) == len(bar(0, 1, Style()))
     assert ("." not in drawn) == (part >= whole)
+
+
+def test_a_sentence_is_wrapped_as_the_report_is() -> None:
+    text = "m.gguf: " + "word " * 20
+    assert max(map(len, wrapped(text, 60))) <= 60
+    assert wrapped(text, 60)[1].startswith("  word")
+    assert wrapped(text, 60, inside=True)[1].startswith("    word")
+    assert wrapped("/models/" + "x" * 90, 60) == ["/models/" + "x" * 90], "a path stays in one piece"
+    unknown = report(model="/m/" + "a b " * 30, resident_bytes=None, unknown="why")
+    assert max(map(len, render(unknown, None, Style(60)).splitlines())) <= 60

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from status_scenes import NOW, SCENES, thrash
 
-from moetuned.cli.status_view import event_lines, render
+from moetuned.cli.status_view import _Page, _warming, event_lines, render
 from moetuned.schema.snapshot import PrefillView, ProtectView, WarmView
 from moetuned.schema.verdict import MemoryState, Paging, Phase, Reason, Verdict
 
@@ -79,6 +79,15 @@ def test_events_have_a_date_when_it_is_not_today():
     lines = event_lines(thrash().events, None, now=NOW)
     assert lines[0].startswith("2027-01-14 07:00:00  backend_recovered: glm is ready")
     assert lines[1].startswith("07:59:20  thrash_begin glm: ")
+
+
+def test_warming_is_never_said_to_be_complete_while_something_is_missing():
+    mib = 1 << 20
+    text = _warming(_Page(100, colour=False), WarmView("paused", 37 * mib - 9000, 37 * mib), 0.0)
+    assert "99 % paused, all but 9 KiB of 37.0 MiB" in text
+    assert "100 %" not in text
+    text = _warming(_Page(100, colour=False), WarmView("paused", 37 * mib, 37 * mib), 0.0)
+    assert "100 % paused, 37.0 MiB of 37.0 MiB" in text
 
 
 def test_what_came_of_warming_has_its_age():

@@ -69,7 +69,9 @@ def test_nothing_from_outside_steers_the_terminal():
 def test_progress_has_share_rate_and_time_left():
     times = iter([0.0, 1.0, 2.0, 100.0, 101.0])
     line = ProgressLine(io.StringIO(), 1000 << 20, lambda: next(times))
-    assert "  0 %" in line.line(0, "m.gguf")
+    first = line.line(0, "m.gguf")
+    assert "  0 %" in first
+    assert "unknown" not in first
     assert "unknown left" not in line.line(100 << 20, "m.gguf")
     text = line.line(200 << 20, "m.gguf")
     assert " 20 %  200 MiB of 1000 MiB  105 MB/s  8.0 s left  m.gguf" in text

@@ -81,6 +81,14 @@ def test_no_room_is_an_answer(model: ModelFile) -> None:
     assert "no free memory" in outcome.detail
 
 
+def test_no_room_is_a_no_also_when_reading_the_header_brought_some_in(model: ModelFile) -> None:
+    looked = Look((PartResidency(model.identity.paths[0], model.identity.size_bytes, MIB, 1000, 0),))
+    full = MemoryView("machine", limit_bytes=16 * GIB, headroom_bytes=8 * GIB, file_cache_bytes=8 * GIB)
+    outcome = warm(model, looked, lambda: (full,), None)
+    assert (outcome.state, outcome.budget_bytes) == ("failed", 0)
+    assert "no free memory" in outcome.detail
+
+
 def test_memory_that_comes_near_its_limit_stops_it(model: ModelFile, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warm_here, "GUARD_SECONDS", 0.0)
     answers = iter([(WIDE,)])
@@ -88,6 +96,26 @@ def test_memory_that_comes_near_its_limit_stops_it(model: ModelFile, monkeypatch
     assert outcome.state == "refused"
     assert outcome.done_bytes < outcome.goal_bytes
     assert "near its limit" in outcome.detail
+
+
+def test_free_memory_that_something_else_takes_stops_it(model: ModelFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warm_here, "GUARD_SECONDS", 0.0)
+    taken = MemoryView("machine", limit_bytes=16 * GIB, headroom_bytes=15 * GIB, file_cache_bytes=15 * GIB - 100 * MIB)
+    answers = iter([(WIDE,)])
+    outcome = warm(model, cold(model), lambda: next(answers, (taken,)), None, rate_bytes_per_second=MIB)
+    assert outcome.state == "failed"
+    assert outcome.done_bytes < outcome.goal_bytes
+    assert outcome.detail == "something else took the memory that was free: 100 MiB of 16.0 GiB are left (machine)"
+
+
+def test_memory_that_was_full_before_does_not_stop_what_fills_none(
+    model: ModelFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(warm_here, "GUARD_SECONDS", 0.0)
+    full = MemoryView("machine", limit_bytes=GIB, headroom_bytes=GIB - 100 * MIB, file_cache_bytes=GIB - 101 * MIB)
+    there = Look((PartResidency(model.identity.paths[0], model.identity.size_bytes, 20 * MIB, 1000, 0),))
+    monkeypatch.setattr(warm_here, "room", lambda *_: warm_here.Room(4 * MIB, full, None))
+    assert warm(model, there, lambda: (full,), None).state == "done"
 
 
 def test_ctrl_c_ends_the_process_and_says_how_far_it_came(model: ModelFile, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,3 +46,12 @@ def test_what_is_resident() -> None:
     assert resident_now(look(300)) == ResidentNow(400, 300, 100)
     assert resident_now(Look((PartResidency("/m.gguf", 10, 5, None, None),))) == ResidentNow(5, None, None)
     assert resident_now(Look(unknown="why")) is None
+
+
+def test_lines_are_as_wide_as_the_terminal() -> None:
+    why = "what every token needs, then experts into the memory that is free, as far as it reaches"
+    found = lines("/m.gguf", Outcome("failed", why), look(0), Look(unknown=f"{why} and {why}"), (why,), 60)
+    assert max(map(len, found)) <= 60
+    assert found[0].startswith("m.gguf: not warmed: what every token needs")
+    assert any(line.startswith("  residency unknown: ") for line in found)
+    assert " ".join(line.strip() for line in found).count(why) == 4

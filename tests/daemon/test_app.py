@@ -16,6 +16,7 @@ from running import InProcess, in_process
 
 from moetuned.daemon import app as app_module
 from moetuned.daemon.workers import Lane
+from moetuned.decide import signals
 from moetuned.host.durable_file import lock_directory
 from moetuned.schema.config import ExecAlert
 from moetuned.schema.event import EventName
@@ -70,6 +71,17 @@ def test_the_watchdog_is_fed_at_every_tick_and_ticks_come_in_time_for_it(tmp_pat
         it.daemon.sent.clear()
         it.tick(10)
         assert [message.split("\n")[0] for message in it.daemon.sent] == ["WATCHDOG=1"] * 10
+
+
+def test_signals_are_found_before_files_can_run_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    signals.signal_functions.cache_clear()
+    try:
+        with rig(tmp_path, WATCH):
+            # What pkgutil says of a directory that cannot be opened (EMFILE).
+            monkeypatch.setattr(signals.pkgutil, "iter_modules", lambda path: iter(()))
+            assert "headroom_bytes" in signals.signal_functions()
+    finally:
+        signals.signal_functions.cache_clear()
 
 
 def test_ten_thousand_ticks(tmp_path: Path) -> None:
@@ -320,3 +332,31 @@ def test_swap_that_is_not_done_with_at_the_end_is_a_warning(tmp_path: Path, capl
     with rig(tmp_path, WATCH) as it:
         it.app._swap._busy = True
     assert [each.levelname for each in caplog.records if "tune rollback --alone" in each.message] == ["WARNING"]
+
+
+def test_looks_are_seldom_while_nothing_runs_and_who_asks_gets_a_new_one(tmp_path: Path) -> None:
+    with rig(tmp_path, {"watch": {"discover": False, "idle_interval": "4s"}}) as it:
+        it.tick(40)
+        seen = it.daemon.snapshot.daemon
+        assert (seen.tick_interval_seconds, seen.pressure) == (4.0, "no backend runs")
+        it.tick(40)
+        assert it.daemon.snapshot.daemon.ticks == seen.ticks + 10
+        it.tick(3)
+        asked = it.app._fresh_snapshot()
+        assert asked is not None
+        assert asked.at_seconds == it.clock.now
+        ticks = asked.daemon.ticks
+        assert it.app._fresh_snapshot() is asked
+        it.tick(3)
+        assert it.daemon.snapshot.daemon.ticks == ticks
+        it.tick(1)
+        assert it.daemon.snapshot.daemon.ticks == ticks + 1
+
+
+def test_a_snapshot_is_made_once_a_look(tmp_path: Path) -> None:
+    with rig(tmp_path, WATCH) as it:
+        assert it.app.snapshot is it.app.snapshot
+        before = it.app.snapshot
+        it.tick()
+        assert it.app.snapshot is not before
+        assert it.app.snapshot.daemon.tick_cpu_seconds > 0

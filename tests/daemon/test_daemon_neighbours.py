@@ -27,7 +27,7 @@ from moetuned.schema.event import Event, EventName
 from moetuned.schema.sample import MachineSample, MemInfo
 from moetuned.schema.signals import Signals
 from moetuned.schema.snapshot import MemoryView
-from moetuned.schema.verdict import Phase, Reason, Verdict
+from moetuned.schema.verdict import MemoryState, Phase, Reason, Verdict
 
 GIB, MIB = 1 << 30, 1 << 20
 FREE = MachineSample(meminfo=MemInfo(total_bytes=32 * GIB, free_bytes=16 * GIB))
@@ -96,6 +96,31 @@ def test_it_says_who_read_and_who_grew(rig: Rig) -> None:
     assert rig.watched.neighbours == ()
 
 
+def test_what_it_read_before_it_was_restarted_is_not_somebody_else(rig: Rig) -> None:
+    earlier = Person((10, 100), 10, "llama-server", "glm.service", 1, frozenset({"/system.slice/glm.service"}))
+    other = Person((10, 300), 10, "tar", None, 1, frozenset())
+    rig.tick()
+    rig.looked(Seen(earlier, read_bytes=9 * GIB))
+    rig.watched.follow_process(ProcessIdentity(20, 200), rig.clock.now)
+    rig.tick()
+    rig.tell(BEGIN)
+    rig.looked(Seen(RSYNC, read_bytes=GIB), Seen(other, read_bytes=GIB))
+    message = rig.told()[-1].message
+    assert "rsync" in message
+    assert "tar (pid 10)" in message, "the pid was given to somebody else"
+    assert "llama-server" not in message
+
+
+@pytest.mark.parametrize(("user", "told"), [(0, False), (1000, True)])
+def test_root_is_not_told_to_become_root(rig: Rig, monkeypatch: pytest.MonkeyPatch, user: int, told: bool) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    rig.tell(EVICTED)
+    rig.looked(unseen=1)
+    message = rig.told()[-1].message
+    assert "what 1 program read is not shown to moetuned" in message
+    assert ("to root" in message) is told
+
+
 def test_nobody_is_guessed(rig: Rig) -> None:
     rig.tell(EVICTED)
     rig.looked(since=None)
@@ -150,10 +175,89 @@ def test_events_of_a_backend_keep_their_order(rig: Rig) -> None:
     rig.tell(Begun(EventName.THRASH_END, "over"))
     assert [event.name for event in rig.told()] == [EventName.THRASH_BEGIN, EventName.THRASH_END]
     rig.tell(EVICTED)
-    rig.tell(Begun(EventName.MEMORY_NEAR_LIMIT, "near"))
-    assert rig.told()[-1].name is EventName.MEMORY_NEAR_LIMIT, "which does not end the wait"
+    rig.tell(Begun(EventName.MEMORY_RECOVERED, "enough"))
+    assert rig.told()[-1].name is EventName.MEMORY_RECOVERED, "which does not end the wait"
     rig.neighbours.flush()
     assert rig.told()[-1].name is EventName.CACHE_EVICTED
+
+
+HOG = Person((55, 5), 55, "hog", None, 1, frozenset({"/llm.slice/hog.service"}))
+NEAR = Begun(
+    EventName.MEMORY_NEAR_LIMIT,
+    "memory nears its limit",
+    (Reason("memory", "headroom_bytes", 1.0, 2.0, 1.0, "1 of 2"),),
+)
+
+
+def hog_grows(rig: Rig) -> None:
+    """Two looks: it grew, and others read."""
+    rig.tick()
+    rig.looked(Seen(HOG, anonymous_bytes=GIB), Seen(FIREFOX, anonymous_bytes=GIB))
+    rig.tick(30)
+    rig.looked(
+        Seen(HOG, anonymous_bytes=3 * GIB), Seen(FIREFOX, anonymous_bytes=4 * GIB), Seen(RSYNC, read_bytes=40 * GIB)
+    )
+
+
+def near(rig: Rig, memory: MemoryState = MemoryState.NEAR_LIMIT, seconds: float | None = 20.0) -> None:
+    rig.watched.verdict = Verdict("glm", 0.0, memory=memory)
+    rig.watched.memory = MemoryView("cgroup", seconds_to_limit=seconds)
+    rig.watched.cgroup = MemoryCgroup(
+        "/sys/fs/cgroup/llm.slice/glm.service", 2, limited_above=("/sys/fs/cgroup/llm.slice",)
+    )
+
+
+@pytest.mark.parametrize("machine", [FREE, FULL])
+def test_who_grew_within_the_limit_that_is_near_is_named(rig: Rig, machine: MachineSample) -> None:
+    rig.machine = machine
+    hog_grows(rig)
+    near(rig)
+    rig.tell(NEAR)
+    assert rig.told() == []
+    rig.looked(Seen(HOG, anonymous_bytes=5 * GIB), Seen(FIREFOX, anonymous_bytes=9 * GIB))
+    (event,) = rig.told()
+    assert event.message.startswith("glm: memory nears its limit; meanwhile hog (pid 55) grew 4.0 GiB since ")
+    assert "rsync" not in event.message, "page cache is given back"
+    assert "firefox" not in event.message, "it is outside of that limit"
+    assert event.reasons[-1].signal == "neighbour_grew_bytes"
+
+
+def test_without_one_that_grew_it_is_told_as_it_is(rig: Rig) -> None:
+    near(rig)
+    rig.tell(NEAR)
+    rig.looked(Seen(RSYNC, read_bytes=GIB))
+    assert [event.message for event in rig.told()] == ["glm: memory nears its limit"]
+
+
+@pytest.mark.parametrize(("memory", "seconds"), [(MemoryState.CRITICAL, None), (MemoryState.NEAR_LIMIT, 9.0)])
+def test_what_is_urgent_is_told_at_once_with_who_is_known(rig: Rig, memory: MemoryState, seconds: float | None) -> None:
+    hog_grows(rig)
+    near(rig, memory, seconds)
+    rig.tell(NEAR)
+    (event,) = rig.told()
+    assert "hog (pid 55) grew 2.0 GiB" in event.message
+    assert not rig.neighbours.waiting
+
+
+def test_what_becomes_urgent_waits_no_longer(rig: Rig) -> None:
+    hog_grows(rig)
+    near(rig)
+    rig.tell(NEAR)
+    near(rig, MemoryState.CRITICAL)
+    rig.tick(0.5)
+    assert "hog (pid 55) grew" in rig.told()[-1].message
+
+
+def test_memory_is_told_in_order_and_apart_from_paging(rig: Rig) -> None:
+    near(rig)
+    rig.tell(NEAR)
+    rig.tell(Begun(EventName.THRASH_END, "over", ()))
+    assert [event.name for event in rig.told()] == ["thrash_end"]
+    rig.tell(Begun(EventName.MEMORY_RECOVERED, "enough", ()))
+    assert [event.name for event in rig.told()] == ["thrash_end", "memory_near_limit", "memory_recovered"]
+    rig.tell(NEAR)
+    rig.neighbours.settle(rig.watched)
+    assert [event.name for event in rig.told()][-1] == "memory_near_limit"
 
 
 def test_a_look_that_fails_is_told_as_nothing(rig: Rig) -> None:

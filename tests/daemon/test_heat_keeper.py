@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -538,6 +540,30 @@ def test_what_was_learned_and_cannot_be_read_is_told_in_the_log(rig: Rig, caplog
     told = len(caplog.records)
     rig.look()
     assert len(caplog.records) == told
+
+
+def test_another_file_of_that_name_is_told_once_and_is_no_warning(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    """Also where nothing is learned of the new one before the daemon starts again."""
+    caplog.set_level(logging.INFO)
+    rig.look()
+    rig.answer(1)
+    rig.tick()
+    rig.workers.finish("keeping", really=True)
+    path = Path(rig.model.identity.paths[0])
+    os.utime(path, ns=(1, 1))
+    rig.model = read_model(str(path))
+    rig.start(pid=11)
+    rig.look()
+    assert [(one.levelname, one.message) for one in caplog.records] == [
+        ("INFO", "glm: what was learned is of another file of that name")
+    ]
+    rig.tick(61)
+    rig.workers.finish("keeping", really=True)
+    caplog.clear()
+    rig.start(pid=12)
+    rig.look()
+    assert caplog.text == ""
+    assert rig.order == ()
 
 
 def test_one_that_was_taken_over_and_counts_no_token_is_just_loaded(rig: Rig) -> None:

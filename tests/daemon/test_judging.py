@@ -42,6 +42,7 @@ class Owner:
         self.state = Supervision("glm", LaunchPlan(8192, 64), stage=Stage.LOADING)
         self.adopted_age_seconds: float | None = None
         self.warm_owed = False
+        self.warm: WarmBaseline | None = None
         self.restarts: list[LaunchPlan] = []
         self.placeholders = "{context}{prompt_cache_mib}"
 
@@ -50,6 +51,9 @@ class Owner:
 
     def healthy(self) -> None:
         self.state = msgspec.structs.replace(self.state, stage=Stage.READY)
+
+    def keep_warm(self, warm: WarmBaseline) -> None:
+        self.warm = warm
 
     def note_warm_owed(self, owed: bool) -> None:
         self.warm_owed = owed

@@ -31,6 +31,7 @@ from moetuned.schema.snapshot import MemoryView, WarmView
 from moetuned.schema.verdict import MemoryState, Phase, Verdict
 
 GIB = 1 << 30
+WIDE = MemoryView("/sys/fs/cgroup/llm", limit_bytes=4 * GIB, headroom_bytes=3 * GIB, file_cache_bytes=GIB)
 SETTINGS: Settings = settings_of(Config())
 
 
@@ -95,7 +96,7 @@ class Rig:
     def make_ready(self) -> None:
         """All that warming needs to know."""
         self.watched.ready_at = self.clock.now
-        self.watched.memory = MemoryView("cgroup", limit_bytes=4 * GIB, headroom_bytes=3 * GIB, file_cache_bytes=GIB)
+        self.watched.limits = (WIDE,)
 
     def see_residency(self, cached: int = 0) -> None:
         self.watched.residency, self.watched.residency_at = Residency(cached, cached, 0), self.clock.now
@@ -275,7 +276,7 @@ def page_out_first(rig: Rig, small_model: Path) -> None:
     pages = ExpertPages(layers, experts, (0, *whole[1:]), whole)
     rig.heat.known = KnownUse(model.experts, ((0, 0),), pages, just_loaded=True, twice=False)
     size = model.identity.size_bytes
-    rig.watched.memory = MemoryView("cgroup", limit_bytes=size, headroom_bytes=size, file_cache_bytes=size)
+    rig.watched.limits = (MemoryView("cgroup", limit_bytes=size, headroom_bytes=size, file_cache_bytes=size),)
     rig.care.want_warm(rig.watched, "the backend has loaded")
     rig.watched.residency = Residency(size * 9 // 10, size * 8 // 10, size // 10)
     rig.watched.residency_at = rig.clock.now
@@ -369,7 +370,7 @@ def test_what_came_of_it_has_its_time(rig: Rig, small_model: Path) -> None:
     """There may be room again since."""
     rig.learn(small_model)
     rig.make_ready()
-    rig.watched.memory = MemoryView("cgroup", limit_bytes=GIB, headroom_bytes=0, file_cache_bytes=0)
+    rig.watched.limits = (MemoryView("cgroup", limit_bytes=GIB, headroom_bytes=0, file_cache_bytes=0),)
     rig.care.want_warm(rig.watched, "the backend has loaded")
     assert rig.watched.warm.ended_wall_seconds is None
     rig.see_residency()
@@ -421,6 +422,79 @@ def test_pauses_when_it_would_do_harm_and_goes_on_afterwards(rig: Rig, small_mod
     calm(rig)
     rig.tick()
     assert len(rig.asked) == 2
+
+
+def with_cache(view: MemoryView, free_bytes: int) -> MemoryView:
+    """So much page cache that this is free."""
+    assert view.headroom_bytes is not None
+    return msgspec.structs.replace(view, file_cache_bytes=view.headroom_bytes - free_bytes)
+
+
+ABOVE = MemoryView("/sys/fs/cgroup", limit_bytes=16 * GIB, headroom_bytes=12 * GIB, file_cache_bytes=GIB)
+
+
+@pytest.mark.parametrize(
+    ("limits", "scope"),
+    [((with_cache(WIDE, 5 << 20), ABOVE), WIDE.scope), ((WIDE, with_cache(ABOVE, 5 << 20)), ABOVE.scope)],
+    ids=["its own cgroup", "a cgroup above"],
+)
+def test_room_that_something_else_takes_ends_it(
+    rig: Rig, small_model: Path, limits: tuple[MemoryView, ...], scope: str
+) -> None:
+    rig.learn(small_model)
+    rig.make_ready()
+    rig.watched.limits = (WIDE, ABOVE)
+    rig.care.want_warm(rig.watched, "the backend has loaded")
+    rig.see_residency()
+    rig.tick()
+    rig.tick()
+    assert not rig.warmings[0].stopped
+    rig.watched.limits = limits
+    rig.tick()
+    rig.tick()
+    assert rig.warmings[0].stopped
+    rig.warmings[0].say(WarmProgress("stopped", 40, 100))
+    rig.loop.run_once(0)
+    assert rig.watched.warm.state == "failed"
+    assert "something else took the memory that was free" in rig.watched.warm.detail
+    assert scope in rig.watched.warm.detail
+    rig.tick()
+    assert len(rig.asked) == 1, "it is not tried again by itself"
+    rig.watched.limits = (WIDE, ABOVE)
+    rig.care.want_warm(rig.watched, "somebody asked for it")
+    rig.see_residency()
+    rig.tick()
+    rig.tick()
+    assert len(rig.asked) == 2
+    assert not rig.warmings[1].stopped
+
+
+def test_memory_that_was_full_before_does_not_end_what_fills_none(rig: Rig, small_model: Path) -> None:
+    rig.learn(small_model)
+    rig.make_ready()
+    full = with_cache(ABOVE, 0)
+    rig.watched.limits = (with_cache(WIDE, GIB), full)
+    rig.care.want_warm(rig.watched, "the backend has loaded")
+    rig.see_residency(cached=4 << 20)
+    rig.tick()
+    assert rig.asked[0]["bytes"] <= 4 << 20, "the limit above has no room for more than is there"
+    rig.tick()
+    assert not rig.warmings[0].stopped
+
+
+def test_room_made_by_paging_out_is_watched_too(rig: Rig, small_model: Path) -> None:
+    page_out_first(rig, small_model)
+    assert rig.heat.then is not None
+    rig.heat.then(True)
+    full = rig.watched.limits[0]
+    rig.tick()
+    assert not rig.warmings[0].stopped, "it was full before"
+    rig.watched.limits = (with_cache(full, full.limit_bytes or 0),)
+    rig.tick()
+    assert not rig.warmings[0].stopped
+    rig.watched.limits = (full,)
+    rig.tick()
+    assert rig.warmings[0].stopped
 
 
 def test_a_warming_process_that_cannot_start_is_told(rig: Rig, small_model: Path, monkeypatch) -> None:

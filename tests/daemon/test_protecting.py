@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -14,6 +14,7 @@ from moetuned.daemon import protecting as module
 from moetuned.daemon.loop import Loop
 from moetuned.daemon.protecting import Protecting
 from moetuned.daemon.settings import settings_of
+from moetuned.daemon.supervisor import Supervisor
 from moetuned.daemon.watched import Watched
 from moetuned.decide.protection import RETRY_SECONDS
 from moetuned.host.cgroup import MemoryCgroup
@@ -35,6 +36,7 @@ class Rig:
         self.loop = Loop(self.clock)
         self.protecting = Protecting(self.loop, self.clock)
         self.watched = Watched("glm", None, self.clock.now)
+        self.watched.supervisor = cast("Supervisor", object())
         self.watched.follow_process(ProcessIdentity(10, 1), self.clock.now)
         self.watched.model = read_model(str(model))
         self.watched.ready_at = self.clock.now
@@ -110,7 +112,11 @@ def no_process(rig: Rig) -> None:
     rig.watched.process = None
 
 
-@pytest.mark.parametrize("arrange", [not_ready, warming, unmapped, unreadable, unlimited, no_process])
+def only_watched(rig: Rig) -> None:
+    rig.watched.supervisor = None
+
+
+@pytest.mark.parametrize("arrange", [not_ready, warming, unmapped, unreadable, unlimited, no_process, only_watched])
 def test_nothing_is_locked_and_it_says_why(rig: Rig, arrange) -> None:
     arrange(rig)
     rig.tick()

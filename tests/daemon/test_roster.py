@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 from daemon_fakes import FakeClock, FakeProcess, FakeSpawn, HeldWorkers
 
 from moetuned.daemon import roster as roster_module
 from moetuned.daemon import supervisor as supervisor_module
+from moetuned.daemon import warm_baseline as baseline_module
 from moetuned.daemon.discovery import FoundBackend
 from moetuned.daemon.loop import Loop
 from moetuned.daemon.model_care import ModelCare
 from moetuned.daemon.probing import Probing
 from moetuned.daemon.roster import Roster
+from moetuned.decide import detector
 from moetuned.decide.supervision import LaunchPlan
 from moetuned.host.cgroup import MemoryCgroup
 from moetuned.host.processes import ProcessIdentity
@@ -79,6 +82,7 @@ def rig(tmp_path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
     monkeypatch.setattr(supervisor_module, "spawn", spawn)
     monkeypatch.setattr(roster_module, "boot_id", spawn.boot_id)
     monkeypatch.setattr(roster_module, "is_alive", lambda identity: identity.pid not in rig.ended)
+    monkeypatch.setattr(roster_module, "has_ended", lambda identity: identity.pid in rig.ended)
     monkeypatch.setattr(roster_module, "memory_cgroup", lambda pid: MemoryCgroup(f"/cgroup/of/{pid}", 2))
     yield rig
     rig.loop.close()
@@ -115,6 +119,54 @@ def test_one_that_nobody_named_is_forgotten_some_time_after_its_end(rig: Rig, ca
     assert rig.pids() == {"llama-server-8080": None}
     rig.tick(20)
     assert rig.pids() == {}
+
+
+def test_one_that_nobody_supervises_is_known_to_the_next_daemon(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(baseline_module, "has_ended", lambda identity: identity.pid in rig.ended)
+    warm = backend_record.WarmBaseline((backend_record.WarmSpeed(1, 90.0, 1e6),), 5 << 30, thrash_begun_at=3.0)
+    rig.configure(Backend("mine", url="http://127.0.0.1:8081"))
+    rig.find(found(20), found(21, port=8081))
+    for watched in rig.roster:
+        assert watched.warm_recorded is None
+        watched.record_warm(warm)
+    following = Rig(rig.directory, rig.spawn)
+    following.configure(Backend("mine", url="http://127.0.0.1:8081"))
+    following.find(found(20), found(21, port=8081))
+    for watched in following.roster:
+        assert watched.warm_recorded == warm
+        assert watched.detector.paging.paging == "thrashing"
+        assert watched.facts.earlier_cache_bytes == 5 << 30
+    rig.ended.add(20)
+    rig.tick()
+    assert os.listdir(f"{rig.directory}/baselines") == ["21-210.json"]
+    assert backend_record.names(rig.directory) == ()
+    following.find(found(30), found(21, port=8081))
+    following.loop.close()
+
+
+def test_a_record_is_no_news_of_one_that_was_seen_already(rig: Rig) -> None:
+    rig.configure()
+    rig.find(found(20))
+    watched = rig.roster.get("llama-server-8080")
+    watched.record_warm(backend_record.WarmBaseline((backend_record.WarmSpeed(1, 90.0, 1e6),)))
+    state = detector.initial("llama-server-8080")
+    watched.detector = msgspec.structs.replace(state, phase=msgspec.structs.replace(state.phase, process=(20, 200)))
+    watched.forget_process(rig.clock.now)
+    rig.find(found(20))
+    assert watched.detector.paging.best == ()
+    assert watched.warm_recorded is not None
+
+
+def test_one_that_cannot_be_looked_at_is_kept(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With no descriptor left nothing can be read; that says nothing of the backend."""
+    rig.configure()
+    rig.find(found(20))
+    monkeypatch.setattr(rig, "is_gone", lambda process: True)
+    rig.tick()
+    assert rig.pids() == {"llama-server-8080": 20}
+    rig.ended.add(20)
+    rig.tick()
+    assert rig.pids() == {"llama-server-8080": None}
 
 
 def test_one_that_ended_while_it_was_looked_for_is_not_taken(rig: Rig) -> None:

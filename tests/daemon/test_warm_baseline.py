@@ -93,6 +93,49 @@ def test_nothing_known_is_nothing_to_write() -> None:
     assert owner.written == []
 
 
+def recording() -> tuple[Watched, list[WarmBaseline]]:
+    """One that nobody supervises."""
+    watched, written = Watched("glm", None, 0.0), list[WarmBaseline]()
+    watched.record_warm = written.append
+    watched.detector = detector.initial("glm", (Best(1, 50.0, 0.0),))
+    watched.verdict = Verdict("glm", 0.0, paging=Paging.STEADY)
+    watched.cache_when_calm_bytes = 5 << 30
+    return watched, written
+
+
+def test_one_that_nobody_supervises_is_recorded_too() -> None:
+    watched, written = recording()
+    for at in (10.0, 11.0, 75.0):
+        warm_baseline.keep(watched, at)
+    assert written == [WarmBaseline((WarmSpeed(1, 50.0, 0.0),), 5 << 30)]
+
+
+def test_that_it_thrashes_is_written_at_once_and_that_it_ended_too() -> None:
+    watched, written = recording()
+    warm_baseline.keep(watched, 10.0)
+    watched.cache_when_calm_bytes = 3 << 30  # it shrank for seconds before the thrash was sure
+    watched.verdict = Verdict("glm", 12.0, paging=Paging.THRASHING, paging_since=12.0)
+    warm_baseline.keep(watched, 12.0)
+    warm_baseline.keep(watched, 13.0)
+    assert written[1:] == [WarmBaseline((WarmSpeed(1, 50.0, 0.0),), 5 << 30, thrash_begun_at=12.0)]
+    after = Watched("glm", None, 20.0)
+    warm_baseline.restore(after, written[-1], 20.0)
+    assert (after.detector.paging.paging, after.detector.paging.since) == (Paging.THRASHING, 12.0)
+    assert after.facts.earlier_cache_bytes == 5 << 30
+    watched.verdict = Verdict("glm", 30.0, paging=Paging.STREAMING)
+    warm_baseline.keep(watched, 30.0)
+    assert written[-1].thrash_begun_at is None
+    warm_baseline.restore(after, written[-1], 30.0)
+    assert after.detector.paging.paging is Paging.UNKNOWN
+
+
+@pytest.mark.parametrize("at", [math.inf, math.nan, 21.0])
+def test_a_thrash_that_begins_in_the_future_is_none(at: float) -> None:
+    watched = Watched("glm", None, 0.0)
+    warm_baseline.restore(watched, WarmBaseline(thrash_begun_at=at), 20.0)
+    assert watched.detector.paging.paging is Paging.UNKNOWN
+
+
 FIGURES = st.floats(0, 1e15) | st.just(math.inf)
 BESTS = st.builds(Best, st.integers(1, 8), FIGURES, FIGURES, st.none() | FIGURES)
 

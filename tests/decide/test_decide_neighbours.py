@@ -43,6 +43,16 @@ def test_one_that_was_not_among_the_largest_was_smaller_than_they() -> None:
     assert [(one.who.pid, one.bytes) for one in growers(looks, -1)] == [(3, 60)]
 
 
+def test_one_that_has_just_been_started_did_not_grow_before() -> None:
+    looks = [
+        look(0, None, held={1: 50, 2: 10}),
+        look(30, 0, held={1: 50, 2: 20}),
+        look(60, 30, held={1: 50, 2: 30}),
+        look(70, 60, held={1: 50, 3: 900}),
+    ]
+    assert [(one.who.pid, one.bytes, one.seconds) for one in growers(looks, -1)] == [(3, 870, 10)]
+
+
 def test_one_look_says_nothing_of_growth() -> None:
     assert growers([look(0, None, held={1: 50})], -1) == ()
 

@@ -48,6 +48,17 @@ def test_a_thrash_that_is_found_under_way_is_known_by_the_best_of_before() -> No
     assert remembering.names() == ["thrash_begin"]
 
 
+def test_a_thrash_that_was_told_before_is_not_told_again_and_its_end_is() -> None:
+    walk = Walk()
+    walk.at = 100.0
+    walk.state = initial("one", thrash_since=60.0)
+    found = walk.go(30, SQUEEZED)
+    assert (found.verdict.paging, found.verdict.paging_since) == (Paging.THRASHING, 60.0)
+    assert walk.events == []
+    walk.go(10, QUIET)
+    assert walk.names() == ["thrash_end"]
+
+
 def test_no_more_bests_are_taken_over_than_are_kept() -> None:
     assert len(initial("one", tuple(Best(slots, 1.0, 0.0) for slots in range(99))).paging.best) == MAX_BESTS
 

@@ -68,10 +68,23 @@ def test_growth_with_much_room_or_much_time_is_no_reason(values: dict[str, float
     assert walk.names() == []
 
 
-def test_a_model_that_loads_allocates_fast_and_then_stops() -> None:
+def test_what_it_copies_while_it_loads_is_a_trend() -> None:
+    """The forecast tells of loading only what it copies and has no room for."""
     walk = Walk()
-    walk.go(20, room(0.35, seconds_to_limit=5.0), backend(None, "loading"))
+    walk.go(20, room(0.35), backend(None, "loading"))
     assert walk.names() == []
+    walk.go(1, room(0.35, seconds_to_limit=5.0), backend(None, "loading"))
+    assert walk.names() == ["memory_near_limit"]
+
+
+def test_a_growth_that_wavers_about_the_limit_is_one_alarm() -> None:
+    walk = Walk()
+    walk.go(6, room(0.6))
+    for seconds in (24.0, 41.0, 40.0, 39.0, 38.0, 37.0, 36.0, 30.0, 24.0):
+        walk.go(1, room(0.4, seconds_to_limit=seconds))
+    assert walk.names() == ["memory_near_limit"]
+    walk.go(6, room(0.4, seconds_to_limit=60.0))
+    assert walk.names() == ["memory_near_limit", "memory_recovered"]
 
 
 def test_what_it_allocated_while_it_loaded_is_no_trend_afterwards() -> None:

@@ -47,6 +47,46 @@ def test_a_prompt_in_the_middle_neither_ends_a_thrash_nor_flickers() -> None:
     assert walk.names() == ["thrash_begin"]
 
 
+UNTOLD = {**AMPLIFIED, "bytes_per_token": None, "read_amplification": None}
+
+
+def test_short_requests_tell_of_the_reads_between_them() -> None:
+    walk = Walk()
+    for _ in range(3):
+        walk.go(2, UNTOLD, backend(PREFILL))
+        walk.go(1, UNTOLD)
+        walk.go(1, AMPLIFIED)
+    assert walk.events == [(8.0, "thrash_begin")]
+
+
+def test_one_costly_second_before_a_long_prompt_is_no_thrash() -> None:
+    walk = Walk()
+    for _ in range(5):
+        walk.go(1, AMPLIFIED)
+        walk.go(30, UNTOLD, backend(PREFILL))
+        walk.go(3, STREAMING)
+    assert walk.names() == []
+
+
+def test_a_thrash_ends_only_where_a_token_tells_so() -> None:
+    walk = Walk()
+    walk.go(5, AMPLIFIED)
+    walk.go(2, STREAMING)
+    walk.go(30, UNTOLD, backend(PREFILL))
+    assert walk.names() == ["thrash_begin"]
+    walk.go(1, STREAMING)
+    assert walk.names() == ["thrash_begin", "thrash_end"]
+
+
+def test_requests_too_short_to_tell_end_a_thrash_by_cheap_decode_calls() -> None:
+    walk = Walk()
+    walk.go(5, AMPLIFIED)
+    walk.go(60, {**UNTOLD, "bytes_per_decode_call": 90 * MB}, backend(PREFILL))
+    assert walk.names() == ["thrash_begin"]
+    walk.go(8, {**UNTOLD, "bytes_per_decode_call": 20 * MB}, backend(PREFILL))
+    assert walk.names() == ["thrash_begin", "thrash_end"]
+
+
 def test_a_cache_that_shrinks_by_little_under_a_streaming_model_is_still_streaming() -> None:
     walk = Walk()
     walk.go(20, STREAMING)
@@ -65,7 +105,7 @@ def test_a_cache_that_shrinks_by_little_under_one_that_fitted_is_a_squeeze() -> 
 def test_far_below_its_warm_best_because_less_is_resident() -> None:
     walk = Walk()
     walk.go(10, {**QUIET, "missing_bytes_per_token": 0.0})
-    walk.go(7, STREAMING)
+    walk.go(4, STREAMING)
     assert walk.names() == []
     walk.go(2, STREAMING)
     assert walk.names() == ["thrash_begin"], "100 tokens/s at nothing a token became 3 at 60 MB"

@@ -120,6 +120,59 @@ def test_idle_says_what_left_memory() -> None:
     assert found.changes[0].startswith("cold once")
 
 
+def test_a_cost_that_does_not_count_now_is_no_forecast() -> None:
+    """Its cache stays smaller for hours; as long as hardly anything is read, no thrash follows in a few seconds."""
+    walk = Walk()
+    walk.go(3, {**QUIET, **ROOMY})
+    values = {**QUIET, **ROOMY, "cache_lost_ratio": 0.5}
+    found = axis(explained(walk.go(20, values), values), "paging")
+    assert found.value == "steady"
+    lost = beyond(found, "thrashing")["cache_lost_ratio"]
+    assert lost.aside == "hardly anything is read"
+    assert lost.text.endswith("; does not count: hardly anything is read")
+    assert found.changes[0].startswith("thrashing only while process read is above 8.0 MB/s (now 0 B/s) and ")
+    assert "bytes per token is above" in found.changes[0]
+    assert "refault is above 30 %" in found.changes[0]
+    assert found.changes[1].startswith("thrashing in 3.0 s if cache lost stays above")
+
+
+def test_rules_of_one_signal_are_told_apart() -> None:
+    walk = Walk()
+    found = axis(explained(walk.go(5, {**AMPLIFIED, **ROOMY}), {**AMPLIFIED, **ROOMY}), "paging")
+    rules = [check.rule for check in found.checks]
+    assert all(rules)
+    assert len(set(rules)) == len(rules)
+    assert len({check.rule for check in found.checks if check.signal == "bytes_per_token"}) == 3
+
+
+@pytest.mark.parametrize("values", [{**AMPLIFIED, **ROOMY}, {**STREAMING, "process_read_bytes_per_second": None}])
+def test_the_part_of_a_rule_that_is_unknown_is_named(values: dict[str, float | None]) -> None:
+    values = {**values, "bytes_per_token": None, "tokens_per_second": 3.0, "read_amplification": 2.0}
+    walk = Walk()
+    for one in explained(walk.go(5, values), values).axes:
+        for check in one.checks:
+            assert "another part" not in (check.unknown or "")
+            if check.signal == "read_amplification":
+                assert (check.unknown or "").startswith("bytes per token is unknown: ")
+
+
+def test_reads_that_fill_the_page_cache_are_a_gate_too() -> None:
+    walk = Walk()
+    values = {**FILLING, **ROOMY, "cache_lost_ratio": 0.5}
+    found = axis(explained(walk.go(5, values), values), "paging")
+    assert found.changes[0] == "thrashing only while cache fill is below 30 % (now 100 %), and then:"
+
+
+def test_idle_does_not_say_how_it_would_become_what_it_is() -> None:
+    walk = Walk()
+    walk.go(5, QUIET)
+    values = {"resident_ratio": 0.5}
+    sample = backend(IDLE, resident=1_000_000_000)
+    found = axis(explained(walk.go(2, values, sample), values, sample), "paging")
+    assert found.value == "steady"
+    assert not any(text.startswith("steady once") for text in found.changes)
+
+
 def test_memory_counts_its_hold_time_and_its_release() -> None:
     walk = Walk()
     low = {"headroom_bytes": 10e6, "headroom_ratio": 0.01}

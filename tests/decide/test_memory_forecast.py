@@ -27,6 +27,7 @@ from moetuned.decide.memory_forecast import forecast
 from moetuned.decide.window import Window, window_of
 from moetuned.parse.assemble import assemble
 from moetuned.schema.event import EventName
+from moetuned.schema.model import ModelLayout
 from moetuned.schema.sample import BackendIdentity
 
 LEAD_SECONDS = 10.0
@@ -193,6 +194,54 @@ def test_a_faster_growth_is_at_its_limit_sooner() -> None:
     assert other is not None
     assert even[-1] == faster[-1]
     assert other.seconds < one.seconds
+
+
+def test_a_growth_that_has_just_begun_does_not_quicken() -> None:
+    """Its first look holds only a part of a second; later ones are by turns a little faster and slower."""
+    used = [GIB, GIB, GIB + 30 * MB, GIB + 80 * MB, GIB + 145 * MB, GIB + 208 * MB]
+    found = forecast(window([8 * GIB] * 6, used, [0] * 6))
+    assert found is None or found.seconds > (7 * GIB - 208 * MB) / (70 * MB)
+
+
+def loading(copied: list[int], read: list[int], limit: int, facts: BackendFacts, health: str = "loading") -> Window:
+    """One second apart: its own memory, and what it read since it started."""
+    identity = BackendIdentity("one", pid=7, cgroup_directory="/cg/slice/llm", cgroup_version=2)
+    samples = []
+    for number, (own, so_far) in enumerate(zip(copied, read, strict=True)):
+        raw = raw_sample(Machine(limit, own), 0.0, 100.0 + number, 1.0, health)
+        raw.files["/proc/7/io"] = f"read_bytes: {so_far}\n"
+        samples.append(assemble(raw, [identity]))
+    found = window_of(samples, "one", facts)
+    assert found is not None
+    return found
+
+
+EXPERTS = ModelLayout(24, 16, 4, 332_000, 764 * MB, 15 * MB, 48 * MB)
+COPIED = [20 * MB + number * 57 * MB for number in range(4)]
+READ = [700 * MB + number * 60 * MB for number in range(4)]
+
+
+@pytest.mark.parametrize("facts", [BackendFacts(779 * MB, EXPERTS), BackendFacts(779 * MB)], ids=["experts", "dense"])
+def test_weights_that_are_copied_while_it_loads_and_have_no_room(facts: BackendFacts) -> None:
+    found = forecast(loading(COPIED, READ, 545 * MB, facts))
+    assert found is not None
+    assert found.seconds == pytest.approx((545 - 191) / 57, rel=0.001)
+    assert found.growth_bytes_per_second == pytest.approx(57 * MB, rel=0.001)
+
+
+@pytest.mark.parametrize(
+    ("copied", "read", "limit", "facts"),
+    [
+        pytest.param(COPIED, READ, 900 * MB, BackendFacts(779 * MB, EXPERTS), id="they fit"),
+        pytest.param([20 * MB] * 4, READ, 545 * MB, BackendFacts(779 * MB, EXPERTS), id="nothing is copied"),
+        pytest.param([number * 3 * MB for number in range(4)], READ[:1] * 4, 545 * MB, BackendFacts(779 * MB, EXPERTS), id="it does not read"),
+        pytest.param([0, 0, 0, 250 * MB], READ, 545 * MB, BackendFacts(779 * MB, EXPERTS), id="one large allocation"),
+        pytest.param(COPIED[:3], READ[:3], 545 * MB, BackendFacts(779 * MB, EXPERTS), id="two looks"),
+        pytest.param(COPIED, READ, 545 * MB, BackendFacts(), id="nothing is known of the model"),
+    ],
+)  # fmt: skip
+def test_loading_that_is_no_growth(copied: list[int], read: list[int], limit: int, facts: BackendFacts) -> None:
+    assert forecast(loading(copied, read, limit, facts)) is None
 
 
 def test_the_curves_are_what_they_say() -> None:

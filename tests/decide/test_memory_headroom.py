@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from moetuned.decide.memory_headroom import (
     cgroup_limit_text,
     growing_bytes_around,
+    memory_under_each,
     memory_view,
     room_at,
     rooms,
@@ -75,6 +76,17 @@ def test_a_limit_above_counts_with_what_everybody_below_it_uses() -> None:
     assert view.limit_of == "limit 16.0 GiB of user.slice, which others share (the machine has 32.0 GiB)"
 
 
+def test_memory_under_each_limit_begins_with_the_tightest() -> None:
+    shared = above(20 * GIB, 4 * GIB, 30 * GIB)
+    backend = backend_below(shared, own=replace(OWN, file_bytes=2 * GIB))
+    views = memory_under_each(MachineSample(meminfo=INFO), backend)
+    assert [one.scope for one in views] == [backend.cgroup_directory, shared.directory, "machine"]
+    assert [one.limit_bytes for one in views] == [8 * GIB, 30 * GIB, 32 * GIB]
+    assert views[0].headroom_bytes == memory_view(MachineSample(meminfo=INFO), backend).headroom_bytes
+    assert [one.file_cache_bytes for one in views] == [2 * GIB, None, 23 * GIB]
+    assert memory_under_each(MachineSample(), BackendSample("one")) == ()
+
+
 def test_a_limit_above_that_leaves_more_is_not_the_tightest() -> None:
     view = memory_view(MachineSample(meminfo=INFO), backend_below(above(10 * GIB, 9 * GIB, 30 * GIB)))
     assert (view.headroom_bytes, view.limit_of) == (7 * GIB, "limit 8.0 GiB of llm.service (the machine has 32.0 GiB)")
@@ -123,16 +135,16 @@ def test_the_text_for_a_reason_is_of_the_limit_it_speaks_of() -> None:
 def test_one_place_is_the_same_room() -> None:
     backend, machine = backend_below(above(20 * GIB, 6 * GIB, 16 * GIB)), MachineSample(meminfo=INFO)
     for room in rooms(machine, backend):
-        assert room_at(machine, backend, room.place) == room
+        assert room_at(rooms(machine, backend), room.place) == room
     assert len(rooms(machine, backend)) == 3
-    assert room_at(machine, backend, "/elsewhere") is None
+    assert room_at(rooms(machine, backend), "/elsewhere") is None
 
 
 def test_the_smallest_room_before_a_kill_is_of_any_limit() -> None:
     no_swap = above(20 * GIB, 6 * GIB, 16 * GIB)
     no_swap = CgroupAbove(no_swap.directory, replace(no_swap.memory, swap_limit_bytes=0))
-    assert smallest_oom_room_bytes(MachineSample(meminfo=INFO), backend_below(no_swap)) == 2 * GIB
-    assert smallest_oom_room_bytes(MachineSample(), BackendSample("one")) is None
+    assert smallest_oom_room_bytes(rooms(MachineSample(meminfo=INFO), backend_below(no_swap))) == 2 * GIB
+    assert smallest_oom_room_bytes(rooms(MachineSample(), BackendSample("one"))) is None
 
 
 def test_locked_page_cache_is_in_use_and_does_not_grow_for_ever() -> None:

@@ -45,3 +45,9 @@ def test_busy_slots(http: BackendHttp | None, busy: int | None) -> None:
 def test_residency() -> None:
     assert moment_of(0.0, MACHINE, BackendSample("a")).resident_bytes is None
     assert moment_of(0.0, MACHINE, BackendSample("a", residency=Residency(7))).resident_bytes == 7
+
+
+def test_loading_is_what_it_says_itself() -> None:
+    assert moment_of(0.0, MACHINE, BackendSample("a", http=BackendHttp(health="loading"))).loads
+    assert not moment_of(0.0, MACHINE, BackendSample("a", http=BackendHttp(health="unreachable"))).loads
+    assert not moment_of(0.0, MACHINE, BackendSample("a")).loads

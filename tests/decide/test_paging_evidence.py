@@ -94,3 +94,13 @@ def test_tokens_that_cost_next_to_nothing_are_no_thrash_however_small_the_cache(
     assert weighed({**short_requests, "tokens_per_second": None}).doing is Doing.QUIET
     dear = {**SQUEEZED, "bytes_per_token": 0.01 * active, "bytes_per_decode_call": 0.5 * active}
     assert costs(weighed(dear)) == {"cache_lost_ratio"}
+
+
+def test_a_small_loss_that_goes_on_counts_once_it_is_felt() -> None:
+    assert FACTS.layout is not None
+    active = FACTS.layout.active_expert_bytes
+    shrinking = {**SQUEEZED, "cache_lost_ratio": 0.05, "cache_bytes_per_second": -20 * MB}
+    assert weighed({**shrinking, "bytes_per_decode_call": 0.06 * active}) == Evidence(Doing.CHURNING)
+    assert costs(weighed({**shrinking, "bytes_per_decode_call": 0.15 * active})) == {"cache_lost_ratio"}
+    much = {**SQUEEZED, "cache_lost_ratio": 0.15, "bytes_per_decode_call": 0.06 * active}
+    assert costs(weighed(much)) == {"cache_lost_ratio"}

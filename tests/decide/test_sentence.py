@@ -112,6 +112,17 @@ def test_a_prompt_of_unknown_length_says_at_least() -> None:
     )
 
 
+@pytest.mark.parametrize("read", [4096, 2 << 20, 20 << 20])
+@pytest.mark.parametrize("total", [None, 26 << 10, 3 << 20])
+def test_a_prompt_that_hardly_reads_tells_its_tokens_only(read: int, total: int | None) -> None:
+    prompt = PrefillView(
+        tokens_done=512, tokens_total=1024, read_bytes=read, total_bytes=total, eta_seconds=20.0,
+        eta_least_seconds=20.0, eta_most_seconds=20.0, seconds=40.0,
+    )  # fmt: skip
+    assert say_prompt(prompt) == "is reading the prompt: 512 of 1024 tokens, 20 s left; not hung"
+    assert prefill_progress(PrefillView(read_bytes=read, total_bytes=total, seconds=40.0)) == ""
+
+
 def test_a_prompt_of_which_nothing_is_known_is_told_as_before() -> None:
     assert say_prompt(PrefillView(unknown="no tokens")) == say(Phase.PREFILL, Paging.STREAMING)
 

@@ -7,7 +7,7 @@ from detector_scenes import FACTS, backend
 from moetuned.decide.facts import BackendFacts
 from moetuned.decide.signal_sources import Sight, why_unknown
 from moetuned.decide.signals import signal_functions
-from moetuned.schema.sample import BackendHttp, BackendSample, CgroupMemory, ProcessCounters
+from moetuned.schema.sample import BackendHttp, BackendSample, CgroupMemory, ProcessCounters, Residency
 
 KNOWN = BackendSample(
     "one",
@@ -49,9 +49,24 @@ replace = msgspec.structs.replace
         ),
         ("tokens_per_second", Sight(replace(KNOWN, http=BackendHttp("loading")), FACTS, 1.0), "/health says loading"),
         (
+            "tokens_per_second",
+            Sight(replace(KNOWN, http=BackendHttp("unreachable")), FACTS, 1.0),
+            "nothing answers over HTTP",
+        ),
+        (
             "busy_slots",
             Sight(replace(KNOWN, http=BackendHttp("ok")), FACTS, 1.0),
             "/slots did not answer (busy, or not served)",
+        ),
+        (
+            "busy_slots",
+            Sight(replace(KNOWN, http=BackendHttp("ok", wants_key=True)), FACTS, 1.0),
+            "it wants an API key, so /slots tells nothing",
+        ),
+        (
+            "prompt_tokens_per_second",
+            Sight(replace(KNOWN, http=BackendHttp("ok", wants_key=True)), FACTS, 1.0),
+            "it wants an API key, so /metrics tells nothing",
         ),
         (
             "prompt_tokens_per_second",
@@ -81,7 +96,15 @@ def test_the_source_that_said_nothing_is_named(signal: str, sight: Sight, why: s
 
 
 def test_where_all_sources_are_known_the_manual_entry_says_when_it_is_unknown() -> None:
-    assert why_unknown("refault_ratio", Sight(KNOWN, FACTS, 1.0)) == "unknown or when hardly anything is read"
+    assert why_unknown("refault_ratio", Sight(KNOWN, FACTS, 1.0)) == "hardly anything is read"
+    assert why_unknown("bytes_per_major_fault", Sight(KNOWN, FACTS, 1.0)) == "too few faults to tell"
+
+
+def test_of_several_parts_the_unknown_one_is_named() -> None:
+    scanned = replace(KNOWN, residency=Residency(1, 1, 0))
+    values: dict[str, float | None] = {"bytes_per_token": 1e6, "missing_bytes_per_token": None}
+    text = why_unknown("read_amplification", Sight(scanned, FACTS, 1.0, values=values))
+    assert text.startswith("missing bytes per token is unknown: ")
 
 
 @pytest.mark.parametrize("signal", signal_functions())

@@ -62,7 +62,7 @@ def test_little_headroom_is_looked_at_often() -> None:
 
 def test_without_a_trigger_a_thrash_is_seen_in_time_all_the_same() -> None:
     blind = after(100, Seen(None, 100 * GB, backends=True, triggered=False))
-    assert (blind.seconds, blind.why) == (BLIND_SECONDS, "no PSI trigger would wake it")
+    assert (blind.seconds, blind.why) == (BLIND_SECONDS, "no PSI trigger would wake it within a second")
 
 
 def test_with_no_backend_nothing_else_limits_it() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from moetuned.decide.detector_settings import DetectorSettings
 from moetuned.decide.warm_plan import budget_bytes
-from moetuned.decide.warm_room import near_its_limit, room
+from moetuned.decide.warm_room import backend_budget_bytes, filled, free_under, near_its_limit, room, taken
 from moetuned.schema.snapshot import MemoryView
 
 GIB = 1 << 30
@@ -33,6 +33,42 @@ def test_a_configured_headroom_goes_before_the_share() -> None:
     settings = DetectorSettings(near_headroom_bytes=GIB)
     assert near_its_limit(memory(100 * GIB, 2 * GIB), settings) is None
     assert near_its_limit(memory(4 * GIB, GIB - 1), settings) is not None
+
+
+@pytest.mark.parametrize(("free", "full"), [(GIB, False), (GIB - 1, True), (-GIB, True)])
+def test_filled_is_half_of_what_warming_leaves_free(free: int, full: bool) -> None:
+    assert (filled(memory(100 * GIB, 50 * GIB, 50 * GIB - free)) is not None) == full
+    assert filled(MemoryView(limit_bytes=GIB)) is None
+
+
+def test_room_is_taken_only_where_there_was_some() -> None:
+    limits = [memory(100 * GIB, 50 * GIB, 40 * GIB), memory(10 * GIB, 5 * GIB, 5 * GIB, "/a"), MemoryView("/b")]
+    assert free_under(limits) == {"machine"}
+    assert taken(limits, free_under(limits)) is None
+    later = [memory(100 * GIB, 50 * GIB, 50 * GIB), limits[1]]
+    assert "(machine)" in (taken(later, free_under(limits)) or "")
+    assert taken(later, frozenset()) is None
+
+
+def test_what_hardly_fits_is_no_room_to_fill() -> None:
+    """Between the reserve and half of it nothing is planned, so that nothing of it can be taken."""
+    assert free_under([memory(100 * GIB, 2 * GIB)]) == {"machine"}
+    assert free_under([memory(100 * GIB, 2 * GIB - 1)]) == frozenset()
+
+
+def test_a_backends_budget_is_of_all_its_limits() -> None:
+    own, machine = memory(8 * GIB, 7 * GIB, 2 * GIB, "/own"), memory(64 * GIB, 60 * GIB, 58 * GIB)
+    assert backend_budget_bytes([own], GIB) == budget_bytes(own, GIB)
+    assert backend_budget_bytes([own, machine], GIB) == budget_bytes(machine, GIB) < budget_bytes(own, GIB)
+    assert backend_budget_bytes([own, machine], GIB, 5) == 5
+    assert backend_budget_bytes([own, MemoryView()], GIB) == budget_bytes(own, GIB)
+    assert backend_budget_bytes([], GIB) == 0
+
+
+def test_a_full_machine_leaves_a_backend_what_it_has() -> None:
+    """2 % of a large machine may be more than a small cgroup holds."""
+    own, full = memory(GIB // 2, GIB // 2, GIB // 2, "/own"), memory(64 * GIB, 60 * GIB, 60 * GIB)
+    assert backend_budget_bytes([own, full], GIB // 2) == budget_bytes(own, GIB // 2) > 0
 
 
 def test_what_is_unknown_is_neither_near_nor_a_limit() -> None:

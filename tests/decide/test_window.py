@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from signal_cases import facts_of, sample_of
 
 from moetuned.decide.counters import process_read_bytes
-from moetuned.decide.signals import derive, of_window
+from moetuned.decide.signals import complete, derive, of_window, on_demand, signal_functions
 from moetuned.decide.window import (
     MAX_MOMENTS,
     Window,
@@ -141,7 +141,11 @@ def test_a_window_that_grows_is_the_window_of_all_its_samples(samples: list[Samp
         whole = window_of(kept, "one", facts)
         grown = next_window(grown, sample, "one", facts, keep)
         assert (None if grown is None else grown.moments) == (None if whole is None else whole.moments)
-        assert of_window(grown, "one", sample.at_seconds) == derive(kept, "one", facts)
+        whole_signals = derive(kept, "one", facts)
+        assert of_window(grown, "one", sample.at_seconds) == whole_signals
+        asked = on_demand(grown, "one", sample.at_seconds)
+        assert asked.get("refault_ratio") == whole_signals.get("refault_ratio")
+        assert complete(asked) == whole_signals
 
 
 def test_a_window_that_grows_is_bounded_by_count() -> None:
@@ -162,3 +166,14 @@ def test_what_several_ask_for_is_worked_out_once() -> None:
     assert [once(made, slow), once(made, slow)] == [2, 2]
     assert len(asked) == 1
     assert once(window((0, 0)), slow) == 1
+
+
+def test_a_signal_that_nobody_asks_for_is_not_worked_out() -> None:
+    made = window((0, 0), (1, 1))
+    found = on_demand(made, "one", 1.0)
+    assert found.get("process_read_bytes_per_second") == 1.0
+    assert len(made.known) == 1
+    assert "cpu_ratio" in found.values
+    assert len(found.values) == len(signal_functions())
+    with pytest.raises(KeyError):
+        found.get("no_such_signal")

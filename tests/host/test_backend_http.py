@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -250,6 +252,16 @@ def test_metrics_are_asked_again_once_something_was_processed(serve: Serve) -> N
         slots[0] = text
         assert [asks_metrics(), asks_metrics()] == [True, True], text
     probe.close()
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS])
+def test_what_we_lack_says_nothing_of_the_backend(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    def no_socket(*_: object) -> socket.socket:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(socket, "socket", no_socket)
+    with pytest.raises(OSError, match=os.strerror(number)):
+        Probe("http://127.0.0.1:8080").poll()
 
 
 def test_nobody_listens() -> None:

@@ -8,7 +8,7 @@ import select
 import pytest
 
 from moetuned.host import cgroup_process
-from moetuned.host.cgroup_process import CgroupProcess, start_small
+from moetuned.host.cgroup_process import CgroupProcess, start_small, why_ended
 from moetuned.host.spawn import StartError
 
 MODULE = "moetuned.host.memory_lock_process"
@@ -72,3 +72,8 @@ def test_no_interpreter_is_a_start_error(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(cgroup_process.sys, "executable", "/nonexistent/python")
     with pytest.raises(StartError, match="cannot start memory_lock_process"):
         start_small(MODULE, b"{}")
+
+
+def test_a_kill_is_told_from_an_end_of_its_own() -> None:
+    assert why_ended(-9) == "the kernel or somebody killed it"
+    assert why_ended(1) == "it ended unexpectedly (code 1)"

@@ -65,6 +65,12 @@ def test_mappings_of_files_are_found() -> None:
     )
 
 
+@pytest.mark.parametrize("sign", ["\u2028", "\x85", "\r", "\x0c", "\x1e"])
+def test_a_file_whose_name_looks_like_another_line_is_one_file(sign: str) -> None:
+    text = f"7f10-7f20 r--p 00000000 08:01 5 /tmp/a{sign}7f00-7f01 r--p 00000000 08:01 9 /etc/b\n"
+    assert [one.inode for one in file_mappings(text)] == [5]
+
+
 def test_our_own_maps_are_understood() -> None:
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
         text = file.read()

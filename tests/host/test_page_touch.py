@@ -167,16 +167,46 @@ def test_stopping_begins_nothing_more_and_closes_the_files(
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_the_rate_is_kept_by_waiting_for_the_clock(paths: list[str]) -> None:
+def test_the_rate_is_kept_by_waiting_for_the_clock(paths: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
 
     def sleep(seconds: float) -> None:
         nonlocal now
         now += seconds
 
+    monkeypatch.setattr(page_touch, "_is_told", lambda _descriptor: False)
     finish(Touching(paths, [(0, 0, 12 * MIB)], [], rate_bytes_per_second=4 * MIB, clock=lambda: now, sleep=sleep))
     # It begins a tenth of a second behind, and the last quarter of a second is not waited for.
     assert now == pytest.approx(2.65)
+
+
+@pytest.mark.kernel
+def test_what_is_in_memory_already_does_not_count_for_the_rate(paths: list[str]) -> None:
+    """Warming again after Ctrl-C takes the time of what is missing."""
+    if cached_bytes(paths[:1]):
+        pytest.skip("files are in memory here; set TMPDIR to a directory on a disk")
+    finish(Touching(paths, [], [(0, 0, 8 * MIB)]))
+    assert cached_bytes(paths[:1]) == 8 * MIB
+    now = 0.0
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    finish(Touching(paths, [(0, 0, 12 * MIB)], [], rate_bytes_per_second=MIB, clock=lambda: now, sleep=sleep))
+    assert now == pytest.approx(3.65, abs=0.2), "4 MiB, of which the last quarter is not waited for"
+    now = 0.0
+    finish(Touching(paths, [(0, 100, 12 * MIB - 100)], [], rate_bytes_per_second=1, clock=lambda: now, sleep=sleep))
+    assert now == 0.0
+
+
+def test_where_nobody_tells_what_is_in_memory_all_counts(paths: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    finish(Touching(paths, [(0, 0, MIB)], []))
+    missing = page_touch.Uncached([*paths, "/no/such/file"])
+    assert missing((0, 0, MIB)) == 0
+    assert missing((2, 5, MIB)) == MIB
+    monkeypatch.setattr(page_touch, "_is_told", lambda _descriptor: False)
+    assert missing((0, 0, MIB)) == MIB
 
 
 def test_a_limit_counts_from_now_on_and_the_lower_one_wins(paths: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from fakes.cold_file import MIB, make_cold_file
 from fakes.own_cgroup import hierarchy, own_cgroup
 
 from moetuned.host.cgroup import add_process
@@ -104,10 +105,10 @@ def test_closing_twice_gives_everything_back_once() -> None:
     assert open_descriptors() == before
 
 
-def squeezed(trigger: PressureTrigger, cgroup: str, file: Path) -> float:
+def squeezed(trigger: PressureTrigger, cgroup: str, file: str) -> float:
     """Seconds until the selector says that the trigger is readable, once a process re-reads a file larger than its cgroup."""
     child = subprocess.Popen(
-        [sys.executable, "-c", SQUEEZE, str(file)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", SQUEEZE, file], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert child.stdin is not None
     assert child.stdout is not None
@@ -128,9 +129,8 @@ def squeezed(trigger: PressureTrigger, cgroup: str, file: Path) -> float:
 
 @pytest.mark.kernel
 def test_a_squeeze_wakes_a_selector(tmp_path: Path) -> None:
-    file = tmp_path / "model"
-    file.write_bytes(os.urandom(1 << 20) * 96)
-    with own_cgroup(40 << 20) as cgroup:
+    file = make_cold_file(tmp_path / "model", 96 * MIB)
+    with own_cgroup(40 * MIB) as cgroup:
         path = f"{cgroup}/{CGROUP_FILE}" if hierarchy().version == 2 else MACHINE_FILE
         trigger = made(path)
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import select
@@ -41,6 +42,30 @@ def test_what_a_process_runs(child: subprocess.Popen[bytes]) -> None:
     ]
     assert processes.environment(child.pid, "LLAMA_ARG_") == {"LLAMA_ARG_PORT": "81", "LLAMA_ARG_HOST": "a=b"}
     assert (processes.executable(child.pid) or "").endswith(("sleep", "coreutils", "busybox"))
+
+
+@pytest.mark.parametrize(
+    ("answer", "ended"),
+    [
+        (FileNotFoundError(), True),
+        (ProcessLookupError(), True),
+        (OSError(errno.EMFILE, "Too many open files"), False),
+        (PermissionError(), False),
+        ("", False),
+        ("7 (x) S 1 " + "0 " * 17 + "5 " + "0 " * 30, False),
+        ("7 (x) S 1 " + "0 " * 17 + "6 " + "0 " * 30, True),
+        ("7 (x) Z 1 " + "0 " * 17 + "5 " + "0 " * 30, True),
+    ],
+)
+def test_what_cannot_be_read_has_not_ended(answer: str | OSError, ended: bool) -> None:
+    class Files(RealFS):
+        def read_text(self, path: str, limit_bytes: int = 0) -> str:
+            assert path == "/proc/7/stat"
+            if isinstance(answer, OSError):
+                raise answer
+            return answer
+
+    assert processes.has_ended(ProcessIdentity(7, 5), Files()) is ended
 
 
 def test_a_zombie_is_not_alive(child: subprocess.Popen[bytes]) -> None:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from moetuned.gguf.experts import ExpertMap, ExpertTensor
 from moetuned.host import read_ahead_measure, slice_faults
 from moetuned.host.block_devices import under_file
+from moetuned.host.fs import RealFS
 from moetuned.host.page_cache import PAGE_BYTES, resident_pages
 from moetuned.host.read_ahead_measure import (
     MOST_PARTS,
@@ -170,6 +171,18 @@ def test_a_kernel_that_cannot_populate_says_so(
     monkeypatch.setattr(slice_faults, "_MADV_POPULATE_READ", 9999)
     with pytest.raises(ReadAheadMeasureError, match=r"Linux 5\.14"):
         read_round(cold[1], iter(EVENLY), WINDOW, threads=1, seconds=1.0, budget_bytes=1)
+
+
+def test_a_file_whose_name_looks_like_another_line_is_one_file(tmp_path: Path) -> None:
+    ours = tmp_path / "a.gguf"
+    ours.write_bytes(b"x" * PAGE_BYTES)
+    inode = ours.stat().st_ino
+
+    class Files(RealFS):
+        def read_text(self, path: str, limit_bytes: int = 0) -> str:
+            return f"7f10-7f20 r--p 0 08:01 1 /tmp/a\u20287f00-7f01 r--p 0 08:01 {inode} {ours}\n"
+
+    assert mapped_by([str(ours)], Files()) == ()
 
 
 def test_who_has_it_mapped(tmp_path: Path) -> None:

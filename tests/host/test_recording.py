@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,6 +41,11 @@ def subject(**changes: object) -> Subject:
     return Subject(**{**given, **changes})  # type: ignore[arg-type]
 
 
+def in_its_own() -> MemoryCgroup:
+    """It stays where it is, whatever process 10 of this machine does."""
+    return subject().cgroup
+
+
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     for name, text in {"/proc/10/stat": STAT, "/proc/10/io": "read_bytes: 5\n", "/cg/memory.current": "9\n"}.items():
@@ -65,7 +71,7 @@ def recording(root: Path, clock: Clock, asked: list[bool]) -> Iterator[Recording
         asked.append(idle)
         return {"/health": str(len(asked))}
 
-    one = Recording(subject(url="http://127.0.0.1:1"), clock, 1.0, str(root), poll=poll)
+    one = Recording(subject(url="http://127.0.0.1:1"), clock, 1.0, str(root), poll=poll, where=in_its_own)
     yield one
     one.close()
 
@@ -97,7 +103,7 @@ def test_it_is_asked_once_more_only_when_it_has_answered(root: Path, clock: Cloc
         go.wait(10)
         return {}
 
-    recording = Recording(subject(), clock, 1.0, str(root), poll=poll)
+    recording = Recording(subject(), clock, 1.0, str(root), poll=poll, where=in_its_own)
     recording.ask()
     recording.ask()
     go.set()
@@ -120,7 +126,7 @@ def test_residency_is_told_once_and_looked_at_on_a_budget(root: Path, clock: Clo
         scanned.release()
         return results.pop(0)
 
-    recording = Recording(subject(), clock, 1.0, str(root), scan=scan)
+    recording = Recording(subject(), clock, 1.0, str(root), scan=scan, where=in_its_own)
 
     def ask_and_read() -> RawResidency | None:
         recording.ask()
@@ -149,6 +155,20 @@ def test_a_replaced_model_is_not_looked_at(root: Path, clock: Clock, tmp_path: P
     assert scan().unknown == "its file was replaced or written since the recording began"
 
 
+def test_where_nothing_is_left_to_ask_with_nothing_is_recorded(
+    root: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def poll(*_: object, **__: object) -> dict[str, str]:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(module.Probe, "poll", poll)
+    made = Recording(subject(url="http://127.0.0.1:8080"), clock, root=str(root))
+    made.ask()
+    made.wait()
+    assert made.read().backends["glm"].http == {}
+    made.close()
+
+
 def test_an_address_elsewhere_is_refused(clock: Clock) -> None:
     with pytest.raises(ValueError, match="no HTTP address on this machine"):
         Recording(subject(url="http://example.com"), clock)
@@ -159,3 +179,12 @@ def test_identity_and_facts_agree() -> None:
     assert (one.identity.cgroup_directory, one.identity.start_ticks, one.identity.disks) == ("/cg", 100, ("vda",))
     assert (one.facts.disks, one.facts.address_known, one.facts.model_bytes) == (("vda",), True, None)
     assert one.facts.page_bytes == one.identity.page_bytes
+
+
+def test_a_backend_that_is_moved_to_another_cgroup(root: Path, clock: Clock) -> None:
+    """The old cgroup's figures are somebody else's from then on, also when it comes back: nobody saw what was charged meanwhile."""
+    places = iter(["/cg", None, "/elsewhere", "/cg"])
+    one = Recording(subject(), clock, 1.0, str(root), where=lambda: MemoryCgroup(next(places), 2))
+    told = [one.read().files["/cg/memory.current"] for _ in range(4)]
+    one.close()
+    assert told == ["9\n", "9\n", None, None]

@@ -72,6 +72,16 @@ def test_it_can_be_killed(model: str) -> None:
     assert warming.advance().state == "stopped"
 
 
+def test_one_that_somebody_kills_says_so(model: str) -> None:
+    warming = warm_in_cgroup([model], [ByteRange(0, 0, 32 * MIB)], rate_bytes_per_second=MIB)
+    os.kill(warming.pid, signal.SIGKILL)
+    progress = finish(warming)
+    assert (progress.state, progress.error) == (
+        "failed",
+        "the warming process is gone: the kernel or somebody killed it",
+    )
+
+
 def test_a_model_that_is_gone_fails_with_its_name(tmp_path: Path) -> None:
     progress = finish(warm_in_cgroup([str(tmp_path / "none.gguf")], [ByteRange(0, 0, 1)]))
     assert progress.state == "failed"

@@ -17,6 +17,8 @@ from moetuned.host.warming_backoff import (
     LISTEN_SECONDS,
     LOOK_SECONDS,
     QUIET_SECONDS,
+    SLOWLY_SECONDS,
+    STILL_SECONDS,
     BackendGoneError,
     Backoff,
     Watch,
@@ -30,17 +32,24 @@ class Seconds:
 
     def __init__(self) -> None:
         self.backoff = Backoff()
-        self.now, self.read_bytes, self.stalled_seconds = 100.0, 0, 0.0
+        self.now, self.read_bytes, self.stalled_seconds, self.hits = 100.0, 0, 0.0, 0
 
-    def pass_(self, seconds: float, read: float = 0, stalled: float = 0, own_stalled: float = 0) -> list[bool]:
-        """`read` bytes a second, stalled this share of the time; `own_stalled` only while it does not hold still."""
+    def pass_(
+        self, seconds: float, read: float = 0, stalled: float = 0, own_stalled: float = 0, full: bool = False
+    ) -> list[bool]:
+        """`read` bytes a second, stalled this share of the time; `own_stalled` only while it does not hold still. `full`: its cgroup is
+        at its limit.
+        """
         held = []
         for _ in range(round(seconds / LOOK_SECONDS)):
             share = stalled if self.backoff.holds else max(stalled, own_stalled)
             self.now += LOOK_SECONDS
             self.read_bytes += int(read * LOOK_SECONDS)
             self.stalled_seconds += share * LOOK_SECONDS
-            held.append(self.backoff.step(self.now, self.read_bytes, self.stalled_seconds, self.backoff.holds))
+            self.hits += full
+            held.append(
+                self.backoff.step(self.now, self.read_bytes, self.stalled_seconds, self.backoff.holds, self.hits)
+            )
         return held
 
 
@@ -74,6 +83,17 @@ def test_pressure_that_stays_while_it_listens_is_not_its_own() -> None:
     assert not time.pass_(2)[-1]
 
 
+def test_the_reason_is_what_holds_it_now_and_not_what_began_the_pause() -> None:
+    time = Seconds()
+    time.pass_(1, read=100e6)
+    time.pass_(QUIET_SECONDS / 2, stalled=0.3)
+    assert time.backoff.reason == "the backend itself reads from the disk"
+    assert all(time.pass_(2, stalled=0.3))
+    assert time.backoff.reason == "memory is under pressure"
+    time.pass_(LOOK_SECONDS, read=100e6, stalled=0.3)
+    assert time.backoff.reason == "the backend itself reads from the disk"
+
+
 def test_pressure_that_ends_with_its_own_reading_costs_little() -> None:
     time = Seconds()
     held = time.pass_(30, own_stalled=0.9)
@@ -102,6 +122,50 @@ def test_a_stall_right_after_it_listened_is_taken_for_its_own() -> None:
         time.pass_(LOOK_SECONDS)
     assert not any(time.pass_(FIRST_TRUST_SECONDS - LOOK_SECONDS, stalled=0.9))
     assert any(time.pass_(2 * LOOK_SECONDS, stalled=0.9))
+
+
+def squeezed_machine() -> Seconds:
+    """Others stall, on a machine whose cgroups do not tell whose stall it is; it has paused."""
+    time = Seconds()
+    time.backoff.machine_wide = True
+    time.pass_(1)
+    assert all(time.pass_(STILL_SECONDS, stalled=0.3)[4:])
+    return time
+
+
+def test_under_the_machines_pressure_it_goes_on_slowly_and_rests() -> None:
+    """cgroup v1: anybody's thrash would otherwise keep it waiting without end."""
+    time = squeezed_machine()
+    held = time.pass_(2 * (STILL_SECONDS + SLOWLY_SECONDS), stalled=0.3)
+    assert time.backoff.reason == "memory is under pressure"
+    assert time.backoff.slowly
+    assert 0.5 < held.count(False) / len(held) < 0.8
+    assert not time.pass_(2)[-1]
+    assert not time.backoff.slowly, "and at once when that is over"
+
+
+def test_what_it_reads_slowly_is_not_taken_for_pressure_for_ever() -> None:
+    time = squeezed_machine()
+    time.pass_(2, stalled=0.3)
+    assert time.backoff.slowly
+    time.pass_(STILL_SECONDS + SLOWLY_SECONDS, own_stalled=0.3)
+    assert time.backoff.reason is None or not time.backoff.slowly
+
+
+@pytest.mark.parametrize("disturb", [{"read": 100e6}, {"full": True}], ids=["it reads", "its cgroup is full"])
+def test_slowly_only_where_the_backend_is_in_no_need(disturb: dict[str, float]) -> None:
+    time = squeezed_machine()
+    assert not all(time.pass_(2, stalled=0.3))
+    assert all(time.pass_(20, stalled=0.3, **disturb))
+    assert not time.backoff.slowly
+    assert not all(time.pass_(STILL_SECONDS + SLOWLY_SECONDS, stalled=0.3))
+
+
+def test_pressure_of_the_cgroup_itself_is_waited_for() -> None:
+    time = Seconds()
+    time.pass_(1)
+    time.pass_(1, stalled=0.3)
+    assert all(time.pass_(60, stalled=0.3))
 
 
 def test_whether_the_backend_works_is_told_by_its_cpu() -> None:
@@ -184,6 +248,33 @@ def test_without_pressure_of_its_own_it_is_the_machines(
         pressure(tmp_path, 50_000 * now)
         watch.look(1.0 + 0.1 * now, True)
     assert watch.backoff.reason == "the machine's memory is under pressure"
+    assert watch.backoff.machine_wide
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("memory.failcnt", "{}\n"), ("memory.events", "low 0\nhigh 7\nmax {}\noom 0\n")],
+    ids=["version 1", "version 2 without pressure"],
+)
+def test_a_cgroup_at_its_limit_is_noticed(
+    backend: ProcessIdentity, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, text: str
+) -> None:
+    real = os.open
+    cgroup, machine = tmp_path / "cgroup", tmp_path / "memory.pressure"
+    cgroup.mkdir()
+    pressure(tmp_path, 0)
+    monkeypatch.setattr(
+        os, "open", lambda path, flags: real(machine if path == "/proc/pressure/memory" else path, flags)
+    )
+    (cgroup / name).write_text(text.format(3))
+    watch = Watch(backend.pid, backend.start_ticks, str(cgroup))
+    for at, hits in enumerate([3] * 60 + list(range(4, 64))):
+        pressure(tmp_path, 50_000 * at)
+        (cgroup / name).write_text(text.format(hits))
+        watch.look(1.0 + 0.1 * at, watch.backoff.holds)
+        if at == 59:
+            assert watch.backoff.slowly
+    assert not watch.backoff.slowly
 
 
 def test_a_process_that_is_another_is_not_watched(backend: ProcessIdentity) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from moetuned.host.warming_process import Reporter
+from moetuned.host.warming_backoff import Backoff
+from moetuned.host.warming_process import BESIDE_BYTES_PER_SECOND, SLOWLY_BYTES_PER_SECOND, Reporter, _limit
 
 COMMAND = [sys.executable, "-m", "moetuned.host.warming_process"]
 
@@ -89,6 +90,24 @@ def test_progress_lines() -> None:
     line = reporter.line(20.5, 260, None)
     assert line is not None
     assert line["rate_bytes_per_second"] == 100.0
+
+
+def test_one_that_goes_on_slowly_says_why_and_how_long() -> None:
+    reporter = Reporter(1000, {})
+    reporter.line(10.0, 0, "memory is short")
+    assert (reporter.line(10.3, 0, "memory is short", slowly=True) or {})["state"] == "running"
+    line = reporter.line(11.3, 100, "memory is short", slowly=True)
+    assert line is not None
+    assert (line["detail"], line["eta_seconds"]) == ("slowly, because memory is short", 9.0)
+
+
+def test_how_fast_it_may_be_beside_a_backend() -> None:
+    backoff = Backoff()
+    assert _limit(backoff) == BESIDE_BYTES_PER_SECOND
+    backoff.works = False
+    assert _limit(backoff) is None
+    backoff.slowly = True
+    assert _limit(backoff) == SLOWLY_BYTES_PER_SECOND
 
 
 @pytest.mark.parametrize(

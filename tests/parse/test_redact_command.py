@@ -152,3 +152,20 @@ def test_of_the_environment_only_how_it_runs_is_told() -> None:
         "OMP_NUM_THREADS": "8",
     }
     assert redact_environment(variables, anonymous=True)["LLAMA_ARG_MODEL"] == "m.gguf"
+
+
+@pytest.mark.parametrize(
+    "line", [["/home/Alice Smith/bin/llama-server"], ["/home/Alice Smith/llama-server", "-c", "1"]]
+)
+def test_a_directory_with_a_space_tells_nothing_when_anonymous(line: list[str]) -> None:
+    assert redact_arguments(line, anonymous=True)[0] == HIDDEN
+
+
+def test_a_title_keeps_its_program_when_anonymous() -> None:
+    assert redact_arguments([f"llama-server -m /x --api-key {SECRET}"], anonymous=True) == ("llama-server",)
+
+
+@pytest.mark.parametrize("anonymous", [False, True])
+def test_an_address_is_no_path_of_a_model(anonymous: bool) -> None:
+    assert SECRET not in " ".join(redacted("-m", f"https://alice:{SECRET}@example.org/m.gguf"))
+    assert redacted("-m", "https://example.org/m.gguf", anonymous=anonymous) == ["-m", HIDDEN]

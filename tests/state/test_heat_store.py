@@ -124,6 +124,12 @@ def test_nothing_is_kept_after_an_interrupted_restore_or_when_nothing_is_known(d
     assert path.read_bytes() == before
 
 
+def test_an_empty_file_is_damaged_and_none_is_not(directory: str) -> None:
+    assert load(PATHS, STAMP, SHAPE, directory) == (None, None)
+    keep(directory).write_bytes(b"")
+    assert "damaged" in (load(PATHS, STAMP, SHAPE, directory)[1] or "")
+
+
 @given(cut=st.integers(0, 400), flip=st.none() | st.tuples(st.integers(0, 400), st.integers(1, 255)))
 def test_damage_is_unknown_and_the_next_save_replaces_it(
     cut: int, flip: tuple[int, int] | None, tmp_path_factory: pytest.TempPathFactory

@@ -7,6 +7,7 @@ import json
 import os
 import stat
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -155,8 +156,26 @@ def test_nothing_is_overwritten_unasked_nor_a_link_followed(tmp_path: Path) -> N
         TraceWriter(str(link), 1000, overwrite=True)
     with pytest.raises(FileExistsError):
         TraceWriter(str(target), 1000)
-    TraceWriter(str(target), 1000, overwrite=True).close()
-    assert target.read_bytes() == b""
+
+
+@pytest.mark.parametrize("end", [TraceWriter.close, TraceWriter.discard])
+@pytest.mark.parametrize("name", NAMES)
+def test_the_old_one_stays_until_the_first_line_is_written(
+    tmp_path: Path, name: str, end: Callable[[TraceWriter], None]
+) -> None:
+    target = tmp_path / name
+    target.write_text("mine")
+    writer = TraceWriter(str(target), 80, overwrite=True)
+    assert not writer.write(first_line(sample(1), BACKEND, {}, RECORDER))
+    end(writer)
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(name, "mine")]
+    writer = TraceWriter(str(target), 1 << 20, overwrite=True)
+    assert target.read_text() == "mine"
+    assert writer.write(first_line(sample(1), BACKEND, {}, RECORDER))
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert writer.write(next_line(sample(2)))
+    writer.close()
+    assert seconds_in(target) == ([1, 2], "")
 
 
 def test_one_with_nothing_in_it_can_be_taken_back(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 
 from moetuned.decide.facts import BackendFacts
@@ -44,15 +44,41 @@ def derive(window: Sequence[Sample], backend: str, facts: BackendFacts) -> Signa
 
 def of_window(window: Window | None, backend: str, at_seconds: float) -> Signals:
     """The same where the window is there already; None: the backend was not in the sample at `at_seconds`."""
-    functions = signal_functions()
-    values = (
-        dict.fromkeys(functions)
-        if window is None
-        else {name: once(window, compute) for name, compute in functions.items()}
-    )
+    return complete(on_demand(window, backend, at_seconds))
+
+
+def on_demand(window: Window | None, backend: str, at_seconds: float) -> Signals:
+    """The same, each worked out when it is asked for first: a verdict needs half of them, and nobody may look at the rest."""
     return Signals(
         backend=backend,
         at_seconds=at_seconds,
         dt_seconds=None if window is None else window.dt_seconds,
-        values=values,
+        values=dict.fromkeys(signal_functions()) if window is None else _OnDemand(window),
     )
+
+
+def complete(signals: Signals) -> Signals:
+    """The same with all values worked out, in a plain dict: to be shown, encoded or kept."""
+    return Signals(signals.backend, signals.at_seconds, signals.dt_seconds, dict(signals.values))
+
+
+class _OnDemand(Mapping[str, float | None]):
+    """Values by name. What goes through all of them works all of them out. Holds the window."""
+
+    __slots__ = ("_found", "_window")
+
+    def __init__(self, window: Window) -> None:
+        self._window = window
+        self._found: dict[str, float | None] = {}
+
+    def __getitem__(self, name: str) -> float | None:
+        if name in self._found:
+            return self._found[name]
+        value = self._found[name] = once(self._window, signal_functions()[name])
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(signal_functions())
+
+    def __len__(self) -> int:
+        return len(signal_functions())

@@ -1,16 +1,16 @@
 """How much of the page cache was lost since its largest in the window, as a share of the model.
 
-A cache that shrank while the backend works is being squeezed: by anonymous memory, by a smaller limit. The cache of the backend's
-cgroup; without one the machine's, and then only as far as the memory did not become free (a deleted file is no squeeze) and
+A cache that shrank while the backend works is being squeezed: by anonymous memory of others, by a smaller limit. What the backend
+itself allocated meanwhile (buffers of a first request, its prompt cache) is no squeeze. The cache of the backend's cgroup; without one the machine's, and then only as far as the memory did not become free (a deleted file is no squeeze) and
 while hardly any is free (with free memory nobody is squeezed).
 The time in which the backend loads does not count: loading fills the cache and then takes room for its buffers; where
 it does not answer, its first five minutes. What an earlier observer saw of the same cgroup stands in for moments that are
-not in the window. Sources: memory.stat file; /proc/meminfo Cached, MemFree; /proc/<pid>/stat.
+not in the window. Sources: memory.stat file; /proc/meminfo Cached, MemFree; /proc/<pid>/stat and status.
 """
 
 from __future__ import annotations
 
-from moetuned.decide.counters import cache_bytes
+from moetuned.decide.counters import anonymous_bytes, cache_bytes
 from moetuned.decide.window import Moment, Window
 
 UNIT = "ratio"
@@ -31,10 +31,16 @@ def compute(window: Window) -> float | None:
             largest, at = cache, moment
     if window.now.backend.cgroup is not None:
         largest = max(largest, window.facts.earlier_cache_bytes or 0)
-    lost = largest - now
+    lost = largest - now - _allocated(at, window.now)
     if window.now.backend.cgroup is None:
         lost = 0 if _much_is_free(window.now) else lost - max(0, _free(window.now) - _free(at))
     return max(0.0, lost / size)
+
+
+def _allocated(earlier: Moment, later: Moment) -> int:
+    """What the backend allocated between these moments; nothing where that is unknown."""
+    before, after = anonymous_bytes(earlier), anonymous_bytes(later)
+    return 0 if before is None or after is None else max(0, after - before)
 
 
 def _free(moment: Moment) -> int:

@@ -6,7 +6,7 @@ looked at. Sources: the cgroup's memory files, /proc/meminfo.
 
 from __future__ import annotations
 
-from moetuned.decide.memory_headroom import tightest_room
+from moetuned.decide.memory_headroom import tightest
 from moetuned.decide.window import Window
 
 UNIT = "bytes"
@@ -14,5 +14,5 @@ UNIT = "bytes"
 
 def compute(window: Window) -> float | None:
     """Bytes, negative when memory in swap would not fit; None when unknown."""
-    room = tightest_room(window.now.machine, window.now.backend)
+    room = tightest(window.now.rooms)
     return None if room is None else float(room.headroom_bytes)

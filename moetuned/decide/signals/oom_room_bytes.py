@@ -13,5 +13,5 @@ UNIT = "bytes"
 
 def compute(window: Window) -> float | None:
     """Bytes; None when unknown."""
-    room = smallest_oom_room_bytes(window.now.machine, window.now.backend)
+    room = smallest_oom_room_bytes(window.now.rooms)
     return None if room is None else float(room)
