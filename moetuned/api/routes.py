@@ -223,7 +223,7 @@ def _split_target(target: str) -> tuple[str, dict[str, str]]:
 
 
 def _metrics(snapshot: Snapshot) -> Answer:
-    # A daemon that nobody scrapes does without the catalogue.
+    # prometheus_client takes several MiB; a daemon that nobody scrapes does without.
     from moetuned.api.metrics import CONTENT_TYPE, render
 
     return Answer(200, CONTENT_TYPE, render(snapshot))

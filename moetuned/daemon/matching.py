@@ -45,7 +45,9 @@ def _configured_holds(owner: Watched, found: FoundBackend) -> bool:
 
 
 def _configured_wants(owner: Watched, found: FoundBackend) -> bool:
-    return owner.config is not None and owner.process is None and belongs_to(owner.config, found)
+    if owner.config is None or (owner.config.url is not None and found.displaced_by is not None):
+        return False
+    return owner.process is None and belongs_to(owner.config, found)
 
 
 def _discovered_holds(owner: Watched, found: FoundBackend) -> bool:

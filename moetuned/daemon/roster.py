@@ -244,15 +244,45 @@ class Roster:
                 self._forget_if_ended(watched, now)
         # The search takes a moment, in which a process may have ended.
         alive = [each for each in found if is_alive(each.identity)]
+        self._leave_displaced(alive, now)
         leaving = {each.identity.pid for each in self._leaving if each.identity is not None}
         for each, owner in match(alive, tuple(self), leaving):
             if owner is None:
                 owner = self._newcomer(each, now) if self._discover else None
-            if owner is not None and (owner.process != each.identity or owner.description is None):
+            if owner is None:
+                continue
+            if owner.process != each.identity or owner.description is None:
                 self._attach(owner, each, now)
+            elif owner.description.url != each.description.url:
+                self._readdress(owner, each)
         for watched in self:
             if watched.discovered and watched.process is not None and self._is_taken(watched):
                 self._drop(watched)
+
+    def _leave_displaced(self, found: list[discovery.FoundBackend], now: float) -> None:
+        """A configured backend with an address is who listens there, and no longer the one before it that hangs in its end."""
+        gone = {each.identity: each.displaced_by for each in found if each.displaced_by is not None}
+        for watched in self:
+            own = watched.config is not None and watched.config.url is not None and watched.supervisor is None
+            if own and watched.process is not None and watched.process in gone:
+                by = gone[watched.process]
+                log.info("%s: process %d no longer listens, process %d does", watched.name, watched.process.pid, by)
+                watched.forget_process(now)
+
+    def _readdress(self, watched: Watched, found: discovery.FoundBackend) -> None:
+        """The same process, elsewhere to be asked or not at all."""
+        watched.description = found.description
+        url = self._url_of(watched, found)
+        if url != watched.url:
+            log.info("%s: %s", watched.name, f"is asked at {url}" if url else found.description.url_unknown)
+            watched.url = url
+            watched.http, watched.http_at = {}, None
+            self._probing.aim(watched)
+
+    @staticmethod
+    def _url_of(watched: Watched, found: discovery.FoundBackend) -> str | None:
+        configured = None if watched.config is None else watched.config.url
+        return found.description.url if configured is None or found.displaced_by is not None else configured
 
     def _is_taken(self, watched: Watched) -> bool:
         """Whether a configured backend has its process now."""
@@ -280,8 +310,7 @@ class Roster:
             self._baselines.follow(watched, now)
         watched.kind = found.kind
         watched.description = found.description
-        if watched.config is None or watched.config.url is None:
-            watched.url = found.description.url
+        watched.url = self._url_of(watched, found)
         where = f"at {watched.url}" if watched.url else f"at an unknown address: {found.description.url_unknown}"
         log.info("%s: is process %d, a %s %s", watched.name, found.identity.pid, found.kind, where)
         self._probing.aim(watched)

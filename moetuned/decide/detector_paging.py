@@ -17,6 +17,7 @@ from moetuned.decide.paging_evidence import (
     doing_checks,
     weigh,
 )
+from moetuned.decide.paging_starved import starved_reason, starved_seconds, starves
 from moetuned.schema.event import EventName
 from moetuned.schema.sample import BackendSample
 from moetuned.schema.signals import Signals
@@ -25,11 +26,14 @@ from moetuned.schema.verdict import Check, Paging, Phase, Reason
 
 MAX_STEP_SECONDS = 5.0
 MAX_BESTS = 32
+_ALIKE = 0.75
+"""As fast as this share of its best it uses the processor as it does then."""
 _WORKING = frozenset({Phase.PREFILL, Phase.DECODE, Phase.UNKNOWN})
 
 
 class PagingAxis(msgspec.Struct, frozen=True):
-    """What is remembered. `*_seconds`: how long the evidence has lasted; `best`: by busy slots."""
+    """What is remembered. `*_seconds`: how long the evidence has lasted; `best`: by busy slots; `scan_mapped_bytes`: what the process
+    had mapped when `resident_bytes` were found."""
 
     paging: Paging = Paging.UNKNOWN
     since: float | None = None
@@ -45,6 +49,8 @@ class PagingAxis(msgspec.Struct, frozen=True):
     idle_mapped_bytes: int | None = None
     idle_resident_bytes: int | None = None
     resident_bytes: int | None = None
+    scan_mapped_bytes: int | None = None
+    starved_seconds: float = 0.0
     last_tokens_per_second: float | None = None
     best: tuple[Best, ...] = ()
 
@@ -104,6 +110,7 @@ def forget_idle(axis: PagingAxis) -> PagingAxis:
         idle_mapped_bytes=None,
         idle_resident_bytes=None,
         resident_bytes=None,
+        scan_mapped_bytes=None,
     )
 
 
@@ -115,13 +122,15 @@ def _idle(
 ) -> PagingStep:
     dt = min(signals.dt_seconds or 0.0, MAX_STEP_SECONDS)
     mapped = None if sample.process is None else sample.process.rss_file_bytes
-    resident = axis.resident_bytes if sample.residency is None else sample.residency.resident_bytes
+    scan = None if sample.residency is None else sample.residency.resident_bytes
+    resident = axis.resident_bytes if scan is None else scan
     axis = msgspec.structs.replace(
         axis,
         idle_seconds=axis.idle_seconds + dt,
         idle_mapped_bytes=_largest(axis.idle_mapped_bytes, mapped),
         idle_resident_bytes=_largest(axis.idle_resident_bytes, resident),
         resident_bytes=resident,
+        scan_mapped_bytes=axis.scan_mapped_bytes if scan is None else mapped,
     )
     check = _evicted(axis, mapped, facts, settings)
     lost, gone = check.value, bool(check.beyond)
@@ -140,10 +149,37 @@ def _idle(
         )
         begun = (*ended, (EventName.CACHE_EVICTED, message))
         return PagingStep(_become(axis, Paging.COLD, signals, evicted=True), (reason,), begun)
-    return _idle_rest(axis, signals, settings)
+    if axis.evicted or (gone and axis.paging is not Paging.THRASHING):
+        return _while_evicted(axis, signals, mapped, check, facts, settings)
+    return _idle_rest(axis, signals, mapped, facts, settings)
 
 
-def _idle_rest(axis: PagingAxis, signals: Signals, settings: DetectorSettings) -> PagingStep:
+def _while_evicted(
+    axis: PagingAxis,
+    signals: Signals,
+    mapped: int | None,
+    check: Check,
+    facts: BackendFacts,
+    settings: DetectorSettings,
+) -> PagingStep:
+    """It was pushed out, and is so until a scan made since finds it all in memory again."""
+    full = _full(axis, signals, mapped, facts, settings)
+    if axis.evicted and full.beyond and not check.beyond and axis.resident_bytes is not None:
+        text = f"idle, {format_ratio(full.value)} of the model resident again"
+        reason = _reason("resident_ratio", full.value, settings.steady_resident_ratio, axis.idle_seconds, text)
+        # What leaves memory from now on is told anew.
+        back = _become(axis, Paging.STEADY, signals, evicted=False, evicted_seconds=0.0)
+        return PagingStep(msgspec.structs.replace(back, idle_mapped_bytes=mapped), (reason,))
+    text = f"{format_ratio(check.value)} of the model left the page cache while it was idle"
+    if not check.beyond:
+        text = f"idle; the model was pushed out of memory, and {format_ratio(full.value)} of it is resident"
+    reason = _reason("resident_ratio", check.value, settings.evicted_ratio, axis.evicted_seconds, text)
+    return PagingStep(axis, (reason,))
+
+
+def _idle_rest(
+    axis: PagingAxis, signals: Signals, mapped: int | None, facts: BackendFacts, settings: DetectorSettings
+) -> PagingStep:
     if axis.paging is Paging.THRASHING:
         if axis.idle_seconds < settings.idle_release_seconds:
             text = f"idle for {format_duration(axis.idle_seconds)} (a thrash is over after {settings.idle_release_seconds:.0f} s)"
@@ -151,7 +187,7 @@ def _idle_rest(axis: PagingAxis, signals: Signals, settings: DetectorSettings) -
         message = "requests stopped, so nothing thrashes now; it may begin again with the next one"
         reason = _reason("busy_slots", 0.0, None, axis.idle_seconds, "idle; it was thrashing before")
         return PagingStep(_become(axis, Paging.UNKNOWN, signals), (reason,), ((EventName.THRASH_END, message),))
-    check = _full(signals, settings)
+    check = _full(axis, signals, mapped, facts, settings)
     ratio = check.value
     if check.beyond:
         text = f"idle, {format_ratio(ratio)} of the model resident"
@@ -167,22 +203,39 @@ def _evicted(axis: PagingAxis, mapped: int | None, facts: BackendFacts, settings
     return Check("left_memory_ratio", lost, limit, beyond=None if lost is None else lost >= limit, would="cold")
 
 
-def _full(signals: Signals, settings: DetectorSettings) -> Check:
-    """Whether so much of the model is in memory that nothing of it is missed."""
+def _full(
+    axis: PagingAxis, signals: Signals, mapped: int | None, facts: BackendFacts, settings: DetectorSettings
+) -> Check:
+    """Whether so much of the model is in memory that nothing of it is missed: as the last scan found it, without what went since."""
     ratio, limit = signals.get("resident_ratio"), settings.steady_resident_ratio
+    then = axis.idle_mapped_bytes if axis.resident_bytes is None else axis.scan_mapped_bytes
+    if ratio is not None and facts.model_bytes:
+        ratio = max(0.0, ratio - _fell(then, mapped) / facts.model_bytes)
     return Check("resident_ratio", ratio, limit, beyond=None if ratio is None else ratio >= limit, would="steady")
 
 
 def _lost_while_idle(axis: PagingAxis, mapped: int | None, resident: int | None, facts: BackendFacts) -> float | None:
-    """Share of the model that went since it became idle; a residency scan goes before what the process has mapped."""
+    """Share of the model that went since it became idle.
+
+    A scan goes before what the process has mapped, but only the newest is true, and what it found may have gone since: by what less
+    is mapped now than when it was made.
+    """
     size = facts.model_bytes
     if not size:
         return None
-    if resident is not None and axis.idle_resident_bytes is not None and axis.idle_resident_bytes > resident:
-        return (axis.idle_resident_bytes - resident) / size
-    if mapped is None or axis.idle_mapped_bytes is None:
-        return None
-    return (axis.idle_mapped_bytes - mapped) / size
+    unmapped = None if mapped is None or axis.idle_mapped_bytes is None else (axis.idle_mapped_bytes - mapped) / size
+    if resident is None or axis.idle_resident_bytes is None:
+        return unmapped
+    now = max(0, resident - _fell(axis.scan_mapped_bytes, mapped))
+    by_scan = (axis.idle_resident_bytes - now) / size
+    if unmapped is None:
+        return by_scan if axis.idle_resident_bytes > resident else None
+    # What is resident is not lost, however little of it the process has mapped.
+    return max(by_scan, min(unmapped, 1.0 - now / size))
+
+
+def _fell(earlier: int | None, now: int | None) -> int:
+    return 0 if earlier is None or now is None else max(0, earlier - now)
 
 
 def _largest(one: int | None, other: int | None) -> int | None:
@@ -200,6 +253,10 @@ def _working(
     busy = round(signals.get("busy_slots") or 0.0)
     best = best_of(axis, signals)
     evidence = weigh(signals, phase, facts, settings, best=best, paging=axis.paging)
+    starved = starved_seconds(axis.starved_seconds, starves(signals, phase, settings, best), dt)
+    axis = msgspec.structs.replace(axis, starved_seconds=starved)
+    if _is_starved(axis, settings):
+        evidence = Evidence(evidence.doing, tuple(cost for cost in evidence.costs if cost.signal == _SWAPPING))
     if evidence.doing is Doing.UNKNOWN:
         reason = _reason("process_read_bytes_per_second", None, None, None, "whose reads these are is unknown")
         # Cold was true while it loaded; now that it works nobody knows.
@@ -207,11 +264,21 @@ def _working(
     untold = cost_untold(signals, phase, facts, settings, axis.paging)
     axis = _learn(_count(axis, evidence, dt, settings, untold=untold), signals, evidence, busy)
     if thrashing:
-        return _while_thrashing(axis, signals, evidence, settings, untold=untold)
-    cause = _cause(axis, evidence, settings)
-    if cause is not None:
+        stepped = _while_thrashing(axis, signals, evidence, settings, best, untold=untold)
+    elif (cause := _cause(axis, evidence, settings)) is not None:
         return _thrash(axis, signals, cause)
-    return _calm(axis, signals, evidence, settings)
+    else:
+        stepped = _calm(axis, signals, evidence, settings)
+    if not _is_starved(axis, settings):
+        return stepped
+    return msgspec.structs.replace(stepped, reasons=(starved_reason(signals, best, starved), *stepped.reasons))
+
+
+_SWAPPING = "own_swap_in_bytes_per_second"
+
+
+def _is_starved(axis: PagingAxis, settings: DetectorSettings) -> bool:
+    return axis.starved_seconds >= 0.95 * settings.starved_hold_seconds
 
 
 def _count(axis: PagingAxis, evidence: Evidence, dt: float, settings: DetectorSettings, *, untold: bool) -> PagingAxis:
@@ -251,7 +318,10 @@ def _learn(axis: PagingAxis, signals: Signals, evidence: Evidence, busy: int) ->
         others = tuple(one for one in best if one.busy_slots != busy)
         known = next((one for one in best if one.busy_slots == busy), None)
         if known is None or lasting > known.tokens_per_second:
-            best = (*others, Best(busy, lasting, token, signals.get("missing_bytes_per_token")))[-MAX_BESTS:]
+            missing, cpu = signals.get("missing_bytes_per_token"), signals.get("cpu_ratio")
+            best = (*others, Best(busy, lasting, token, missing, cpu))[-MAX_BESTS:]
+        elif known.cpu_ratio is None and lasting >= _ALIKE * known.tokens_per_second:
+            best = (*others, msgspec.structs.replace(known, cpu_ratio=signals.get("cpu_ratio")))
     return msgspec.structs.replace(axis, last_tokens_per_second=speed, best=best)
 
 
@@ -305,9 +375,17 @@ def _refault_reason(axis: PagingAxis, signals: Signals) -> Reason:
 
 
 def _while_thrashing(
-    axis: PagingAxis, signals: Signals, evidence: Evidence, settings: DetectorSettings, *, untold: bool
+    axis: PagingAxis,
+    signals: Signals,
+    evidence: Evidence,
+    settings: DetectorSettings,
+    best: Best | None,
+    *,
+    untold: bool,
 ) -> PagingStep:
-    if evidence.costs or axis.calm_seconds < settings.thrash_release_seconds:
+    lull = evidence.doing is Doing.QUIET and not _is_starved(axis, settings) and not _works(signals, best, settings)
+    needed = settings.lull_release_seconds if lull else settings.thrash_release_seconds
+    if evidence.costs or axis.calm_seconds < needed:
         return PagingStep(axis, _thrash_reasons(axis, signals, evidence.costs))
     if evidence.doing is Doing.CHURNING and (untold or axis.calm_seconds < settings.streaming_hold_seconds):
         return PagingStep(axis, _thrash_reasons(axis, signals, ()))
@@ -317,6 +395,12 @@ def _while_thrashing(
     message = f"the thrash is over after {lasted}: {reason.text}"
     stepped = _become(axis, paging, signals, strong_seconds=0.0, weak_seconds=0.0, blind_seconds=0.0)
     return PagingStep(stepped, (reason,), ((EventName.THRASH_END, message),))
+
+
+def _works(signals: Signals, best: Best | None, settings: DetectorSettings) -> bool:
+    """Whether it generates, and not far below its best."""
+    speed = signals.get("tokens_per_second")
+    return bool(speed) and (best is None or speed >= settings.slow_ratio * best.tokens_per_second)
 
 
 def _calm(axis: PagingAxis, signals: Signals, evidence: Evidence, settings: DetectorSettings) -> PagingStep:
@@ -383,6 +467,8 @@ def paging_checks(
         return _idle_checks(axis, signals, sample, facts, settings)
     best = best_of(axis, signals)
     costs = cost_checks(signals, phase, facts, settings, best=best, paging=axis.paging)
+    if _is_starved(axis, settings):
+        costs = tuple(cost if cost.signal == _SWAPPING else _for_nothing(cost) for cost in costs)
     quiet, little, filling, again = doing_checks(signals, facts, settings)
     steady = settings.steady_hold_seconds
     return (
@@ -393,6 +479,11 @@ def paging_checks(
         cheap_check(signals, facts, settings, axis.paging),
         *(_held(cost, *hold(axis, cost, settings), "thrashing") for cost in costs),
     )
+
+
+def _for_nothing(cost: Check) -> Check:
+    aside = "it waits for the processor, so its reads cost it nothing"
+    return msgspec.structs.replace(cost, beyond=False, aside=aside) if cost.beyond else cost
 
 
 def best_of(axis: PagingAxis, signals: Signals) -> Best | None:
@@ -417,4 +508,4 @@ def _idle_checks(
     if evicted.value is None:
         unknown = "neither its mapped memory nor a scan of its residency was seen twice while it is idle"
         evicted = msgspec.structs.replace(evicted, unknown=unknown)
-    return (evicted, _full(signals, settings))
+    return (evicted, _full(axis, signals, mapped, facts, settings))

@@ -69,6 +69,10 @@ class DetectorSettings(msgspec.Struct, frozen=True):
     """at least this many times as much,"""
     less_resident_ratio: float = 0.1
     """and this much less of the experts is resident."""
+    starved_cpu_ratio: float = 0.5
+    """As slow as that with less than this share of the processor time that it used at its best, it waits for the processor,"""
+    starved_disk_wait_ratio: float = 0.1
+    """unless something waits for a disk or memory for this share of the time."""
     excess_window_ratio: float = 2.5
     excess_window_bytes: int = 2 << 20
     swap_in_bytes_per_second: float = 4 * MEGABYTE
@@ -86,7 +90,10 @@ class DetectorSettings(msgspec.Struct, frozen=True):
     weak_hold_seconds: float = 5.0
     """Measured: no stream shows a weak sign for more than three seconds."""
     blind_hold_seconds: float = 20.0
+    starved_hold_seconds: float = 3.0
     thrash_release_seconds: float = 3.0
+    lull_release_seconds: float = 8.0
+    """Instead of that where it hardly reads and nobody sees it work as it can: a gap between requests ends no thrash."""
     streaming_hold_seconds: float = 8.0
     steady_hold_seconds: float = 2.0
     idle_release_seconds: float = 15.0

@@ -38,6 +38,8 @@ PATTERN_SECONDS = 60.0
 MIN_BURSTS = 3
 EARLY_BURSTS, EARLY_MORE = 2, 2
 """Two bursts of about one size are enough where no more than two others would fit, and they would come soon."""
+LIKE_RATIO = 0.1
+"""What is smaller than this share of the largest burst is noise beside it: one large allocation is no pattern."""
 KEPT_SHARE = 0.8
 """Bursts count when this share of all that was allocated is still there: a buffer that comes and goes is no growth."""
 LATE_RATIO = 2.0
@@ -186,6 +188,8 @@ def _bursts(used: Sequence[_Use], headroom: int) -> _Rate | None:
             before = bursts.pop().used_bytes if growing else 0
             bursts.append(_Use(later.at, before + step))
         growing = step > STEP_BYTES
+    largest = max((burst.used_bytes for burst in bursts), default=0)
+    bursts = [burst for burst in bursts if burst.used_bytes >= LIKE_RATIO * largest]
     allocated = sum(burst.used_bytes for burst in bursts)
     if len(bursts) < EARLY_BURSTS or used[-1].used_bytes - used[0].used_bytes < KEPT_SHARE * allocated:
         return None

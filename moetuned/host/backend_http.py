@@ -39,6 +39,8 @@ class Probe:
         self._connection: socket.socket | None = None
         self._never: dict[str, str] = {}
         self._slots = self._metrics = ""
+        self._health = ""
+        """What /health said when /slots answered last."""
 
     def poll(self, *, idle: bool = False) -> dict[str, str]:
         """Body of each path that was asked, or "!reason". Never raises for what the backend does.
@@ -46,9 +48,13 @@ class Probe:
         Raises OSError where there is no descriptor or memory left to ask with, which says nothing of the backend.
 
         `idle`: the backend's process did nothing lately. One that may sleep is then not asked for /slots and /metrics, which count as
-        activity there: it would never fall asleep. /metrics is asked again only once something was processed. Takes at most three
-        times the timeout.
+        activity there: it would never fall asleep. /metrics is asked again only once something was processed; /health is not while
+        /slots answers, which says as much (it is 503 while loading, too). Takes at most three times the timeout.
         """
+        slots = self._get(SLOTS) if self._health else "!"
+        if not slots.startswith("!"):
+            return self._poll_metrics({HEALTH: self._health, SLOTS: slots}, slots)
+        asked, self._health = bool(self._health), ""
         answers = {HEALTH: self._get(HEALTH)}
         if answers[HEALTH].startswith("!"):
             return answers
@@ -56,7 +62,12 @@ class Probe:
             answers[PROPS] = self._get(PROPS)
             if idle or not _is_awake(answers[PROPS]):
                 return answers
-        slots = answers[SLOTS] = self._get(SLOTS)
+        slots = answers[SLOTS] = slots if asked else self._get(SLOTS)
+        if not slots.startswith("!") and not self._may_sleep:
+            self._health = answers[HEALTH]
+        return self._poll_metrics(answers, slots)
+
+    def _poll_metrics(self, answers: dict[str, str], slots: str) -> dict[str, str]:
         if self._metrics and slots == self._slots and _nothing_happened(slots):
             answers[METRICS] = self._metrics
         else:

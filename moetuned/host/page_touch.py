@@ -25,6 +25,8 @@ import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 
+from moetuned.host.uncached import Mapping, ToRead, Uncached
+
 Range = tuple[int, int, int]
 """Index of the file, offset and length in bytes."""
 Job = tuple[str, tuple[Range, ...]]
@@ -99,7 +101,7 @@ class Touching:
                 return end if end == size else offset
             return max(offset, end - reach)
 
-        self._uncached = Uncached(paths) if rate_bytes_per_second is not None else None
+        self._to_read = ToRead(Uncached(paths)) if rate_bytes_per_second is not None else None
         self.populate = Populate() if mapped and twice else None
         self._jobs = jobs(ranges, twice, MAPPED if self.populate else AGAIN, self._piece_bytes, stream_end)
         self._lock = _thread.allocate_lock()
@@ -209,7 +211,7 @@ class Touching:
     def _may_begin(self, ranges: Sequence[Range]) -> bool:
         """Wait until the rate allows more and while it pauses; whether to read the next piece, which is in flight from then on."""
         length = sum(one[2] for one in ranges)
-        turn = self._turn(length, length if self._uncached is None else sum(map(self._uncached, ranges)))
+        turn = self._turn(length, length if self._to_read is None else self._to_read(ranges, length))
         while not self._stopped and (early := turn - self._clock()) > 0:
             self._sleep(min(early, 0.1))
         with self._gate:
@@ -296,74 +298,7 @@ def _size_and_reach(path: str) -> tuple[int, int | None]:
     return status.st_size, 4 * window or None
 
 
-class _Mapping:
-    """The C library, to map with. Only what needs it imports ctypes, and does so before the process joins a cgroup: what is imported
-    stays charged to where it was.
-    """
-
-    def __init__(self) -> None:
-        import ctypes
-        import mmap
-
-        self._libc = ctypes.CDLL(None, use_errno=True)
-        self._libc.mmap.restype = ctypes.c_void_p
-        self._libc.mmap.argtypes = (
-            ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64,
-        )  # fmt: skip
-        self._libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
-        self._libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-        self._libc.mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
-        self._failed = ctypes.c_void_p(-1).value
-        self._byte = ctypes.c_char
-        self._read, self._shared, self._populate = mmap.PROT_READ, mmap.MAP_SHARED, mmap.MAP_POPULATE
-        self._get_errno = ctypes.get_errno
-
-
-class Uncached(_Mapping):
-    """How many bytes of a range are not in the page cache, by mincore(2). Where that cannot be known, all of them.
-
-    host/page_cache.py does the same with more, and needs what this process cannot import.
-    """
-
-    def __init__(self, paths: Sequence[str]) -> None:
-        super().__init__()
-        self._paths = paths
-
-    def __call__(self, one: Range) -> int:
-        """Never raises: what cannot be opened is told by whoever reads it."""
-        part, offset, length = one
-        before = offset % _PAGE_BYTES
-        try:
-            descriptor = os.open(self._paths[part], os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        except OSError:
-            return length
-        try:
-            cached = self._cached(descriptor, offset - before, length + before) if _is_told(descriptor) else 0
-        finally:
-            os.close(descriptor)
-        pages = -(-(length + before) // _PAGE_BYTES)
-        return min(length, (pages - cached) * _PAGE_BYTES)
-
-    def _cached(self, descriptor: int, offset: int, length: int) -> int:
-        """Pages; 0 where it cannot be asked."""
-        address = self._libc.mmap(None, length, self._read, self._shared, descriptor, offset)
-        if address == self._failed:
-            return 0
-        pages = bytearray(-(-length // _PAGE_BYTES))
-        failed = self._libc.mincore(address, length, (self._byte * len(pages)).from_buffer(pages))
-        self._libc.munmap(address, length)
-        # The lowest bit of each byte is the answer; the others are reserved.
-        return 0 if failed else sum(page & 1 for page in pages)
-
-
-def _is_told(descriptor: int) -> bool:
-    """Whether the kernel tells us what is in memory: to others than who owns a file or may write it, it says that all of it is."""
-    if os.fstat(descriptor).st_uid == os.geteuid():
-        return True
-    return os.access(f"/proc/self/fd/{descriptor}", os.W_OK, effective_ids=True)
-
-
-class Populate(_Mapping):
+class Populate(Mapping):
     """Populates mappings. mmap.madvise keeps the interpreter's lock while it waits, so libc is called."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import msgspec
 
-from moetuned.host import processes
+from moetuned.host import listening, processes
 from moetuned.host.process_place import path_here, url_here
 from moetuned.parse.config_values import url_port
 from moetuned.schema.backend_description import BackendDescription
@@ -50,6 +50,8 @@ class FoundBackend(msgspec.Struct, frozen=True):
     model_path: str | None
     said_url: str | None = None
     """Its address as its command line says it, which is another network's in a container."""
+    displaced_by: int | None = None
+    """The process that listens on its port now while it does not itself; None: none is known."""
 
 
 class Finder:
@@ -79,12 +81,47 @@ class Finder:
             if known is not None:
                 found.append(known)
         self._known = {each.identity: each for each in found}
-        return tuple(found)
+        return displaced(found)
 
     def _is_none(self, pid: int) -> bool:
         """Whether `pid` was looked at often enough: a process that was just forked still has to become what it will be."""
         looks = self._looks[pid] = self._looks.get(pid, 0) + 1
         return looks > LOOKS
+
+
+Listens = Callable[[int, int], bool | None]
+"""Whether a process listens on a port itself; None: not known."""
+
+
+def displaced(found: Sequence[FoundBackend], listens: Listens = listening.listens) -> tuple[FoundBackend, ...]:
+    """`found`, without the address of those that no longer listen on their port while another one of them does.
+
+    One that hangs in its end and the next one on its port: both would be asked there, and the wrong one be told to answer. Processes of
+    one session are a server and its launcher; who cannot be looked at keeps its address. Looks at nothing while no two share a port.
+    """
+    ports: dict[int, list[FoundBackend]] = {}
+    for each in found:
+        if each.said_url is not None:
+            ports.setdefault(url_port(each.said_url), []).append(each)
+    by: dict[processes.ProcessIdentity, int] = {}
+    for port, several in ports.items():
+        if len(several) < 2:
+            continue
+        answers = [(each, listens(each.identity.pid, port)) for each in several]
+        owner = next((each for each, answer in answers if answer), None)
+        if owner is not None:
+            by |= {
+                each.identity: owner.identity.pid
+                for each, answer in answers
+                if answer is False and each.session != owner.session
+            }
+    return tuple(_without_address(each, by[each.identity]) if each.identity in by else each for each in found)
+
+
+def _without_address(found: FoundBackend, by: int) -> FoundBackend:
+    unknown = f"it no longer listens on its port, where process {by} does"
+    description = msgspec.structs.replace(found.description, url=None, url_unknown=unknown)
+    return msgspec.structs.replace(found, description=description, displaced_by=by)
 
 
 def describe(identity: processes.ProcessIdentity, argv: tuple[str, ...], kind_of: KindOf) -> FoundBackend | None:

@@ -244,7 +244,10 @@ class Warm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     budget: Annotated[
         Size | Literal["auto"], Meta(description="Most bytes to have resident; auto: what the memory limit leaves.")
     ] = "auto"
-    rate: Annotated[Size | None, Meta(description="Most bytes a second to read, what is in memory not counted; unset: as fast as the disk.")] = None
+    rate: Annotated[
+        Size | None,
+        Meta(description="Most bytes a second to read, what is in memory not counted; unset: as fast as the disk."),
+    ] = None
     protect: Annotated[
         Protect,
         Meta(

@@ -3,15 +3,11 @@ from __future__ import annotations
 import math
 
 import pytest
-from api_examples import example_snapshot, with_backend
+from api_examples import with_backend
 from hypothesis import given
 from hypothesis import strategies as st
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
-from prometheus_client.registry import Collector
 
-from moetuned.api.metric_catalogue import catalogue
 from moetuned.api.metrics import render
 from moetuned.schema.snapshot import MachineView, ResidencyView
 
@@ -79,42 +75,3 @@ def test_any_text_is_one_label_value(name):
     ]
     assert len(line) == 1
     assert line[0].endswith("} 3.0")
-
-
-class _Oracle(Collector):
-    """The same values through the reference implementation of the format."""
-
-    def __init__(self, snapshot):
-        self.snapshot = snapshot
-
-    def collect(self):
-        for metric in catalogue():
-            make = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
-            family = make(metric.name, metric.help, labels=metric.labels)
-            for labels, value in metric.samples(self.snapshot):
-                family.add_metric(labels, value)
-            if family.samples:
-                yield family
-
-
-@given(
-    path=st.text(max_size=30),
-    value=st.floats(allow_nan=False) | st.integers(-(10**9), 10**18).map(float),
-)
-def test_the_text_is_what_the_reference_implementation_writes(path, value):
-    seen = with_backend(
-        example_snapshot(), model_path=path.encode("utf-8", "replace").decode(), signals={"cpu_ratio": value}
-    )
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Oracle(seen))
-    ours, theirs = (_parsed(text.decode()) for text in (render(seen), generate_latest(registry)))
-    assert ours == theirs
-
-
-def _parsed(text):
-    """Every line as it is, but numbers by their value: 1e+06 and 1000000.0 are the same."""
-    lines = []
-    for line in text.split("\n")[:-1]:
-        head, _, number = line.rpartition(" ")
-        lines.append(line if line.startswith("#") else (head, float(number)))
-    return lines

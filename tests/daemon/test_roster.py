@@ -157,6 +157,37 @@ def test_a_record_is_no_news_of_one_that_was_seen_already(rig: Rig) -> None:
     assert watched.warm_recorded is not None
 
 
+def hung(pid: int, by: int) -> FoundBackend:
+    """One that hangs in its end: process `by` listens on its port."""
+    one = found(pid)
+    description = msgspec.structs.replace(one.description, url=None, url_unknown="it no longer listens")
+    return msgspec.structs.replace(one, description=description, said_url=one.description.url, displaced_by=by)
+
+
+def test_one_whose_port_is_another_ones_is_not_asked_there(rig: Rig) -> None:
+    rig.configure()
+    rig.find(found(20))
+    old = rig.roster.get("llama-server-8080")
+    old.http, old.http_at = {"/health": "{}"}, rig.clock.now
+    rig.find(hung(20, by=30), found(30))
+    assert rig.pids() == {"llama-server-8080": 20, "llama-server-pid30": 30}
+    assert (old.url, old.probe, old.http) == (None, None, {})
+    assert old.description.url_unknown == "it no longer listens"
+    assert rig.roster.get("llama-server-pid30").url == "http://127.0.0.1:8080"
+    rig.find(found(20), hung(30, by=20))
+    assert old.url == "http://127.0.0.1:8080"
+    assert old.probe is not None
+
+
+def test_a_configured_address_goes_to_who_listens_there(rig: Rig) -> None:
+    rig.configure(Backend("mine", url="http://127.0.0.1:8080"))
+    rig.find(found(20))
+    rig.find(hung(20, by=30), found(30))
+    assert rig.pids() == {"mine": 30, "llama-server-pid20": 20}
+    assert rig.roster.get("mine").url == "http://127.0.0.1:8080"
+    assert rig.roster.get("llama-server-pid20").url is None
+
+
 def test_one_that_cannot_be_looked_at_is_kept(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """With no descriptor left nothing can be read; that says nothing of the backend."""
     rig.configure()

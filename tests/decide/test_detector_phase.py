@@ -56,6 +56,13 @@ def test_no_answer_in_time_keeps_a_working_phase(sample: BackendSample) -> None:
     assert step_phase(state, sample, 2.0).state.phase is Phase.DECODE
 
 
+def test_one_that_wants_a_key_says_so() -> None:
+    asked = BackendSample("one", process=ProcessCounters(7, 1), http=BackendHttp("ok", wants_key=True))
+    stepped = step_phase(PhaseState(), asked, 1.0)
+    assert stepped.state.phase is Phase.UNKNOWN
+    assert "it wants an API key" in stepped.reason.text
+
+
 def test_one_that_was_ready_and_listens_no_more_is_not_loading() -> None:
     state = step_phase(PhaseState(), backend(IDLE), 1.0).state
     assert step_phase(state, backend(None, "unreachable"), 2.0).state.phase is Phase.UNKNOWN

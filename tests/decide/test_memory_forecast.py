@@ -130,6 +130,12 @@ def test_one_large_allocation() -> None:
     assert no_alarm(Machine(8 * GIB, GIB), lambda seconds: 4 * GIB if seconds > 3 else 0, 60)
 
 
+def test_one_large_allocation_after_small_ones() -> None:
+    """Repacked weights that fit, copied from the page cache at once, after a load that allocated a little every few seconds."""
+    noise = lambda seconds: int(seconds / 3) * MB + (700 * MB if seconds > 14 else 0)  # noqa: E731
+    assert no_alarm(Machine(GIB, GIB // 16), noise, 60)
+
+
 def test_buffers_of_the_first_requests() -> None:
     assert no_alarm(Machine(8 * GIB, 2 * GIB), lambda seconds: min(3.0, seconds) * 300 * MB, 60)
 

@@ -173,6 +173,32 @@ def test_slots_that_do_not_answer_are_a_timeout_beside_a_good_health(serve: Serv
     probe.close()
 
 
+def test_health_is_not_asked_while_slots_answers(serve: Serve) -> None:
+    works = [True]
+
+    def answer(path: str, connection: socket.socket) -> bool:
+        if path == "/slots" and not works[0]:
+            return connection.recv(1) != b""
+        connection.sendall(response("[]" if path == "/slots" else "ok"))
+        return True
+
+    server = serve(answer)
+    probe = Probe(server.url, may_sleep=False, timeout_seconds=0.2)
+
+    def asked() -> list[str]:
+        server.asked.clear()
+        assert probe.poll()["/health"] == "ok"
+        return list(server.asked)
+
+    assert [asked(), asked()] == [["/health", "/slots", "/metrics"], ["/slots", "/metrics"]]
+    works[0] = False
+    assert asked() == ["/slots", "/health", "/metrics"]
+    assert asked() == ["/health", "/slots", "/metrics"]
+    works[0] = True
+    assert [asked(), asked()] == [["/health", "/slots", "/metrics"], ["/slots", "/metrics"]]
+    probe.close()
+
+
 def test_an_answer_byte_by_byte_ends_at_the_deadline(serve: Serve) -> None:
     stop = threading.Event()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import select
+import time
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from fakes.cold_file import make_cold_file
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moetuned.host import page_touch
+from moetuned.host import page_touch, uncached
 from moetuned.host.page_cache import PAGE_BYTES, ResidencyScan
 from moetuned.host.page_touch import (
     AGAIN,
@@ -174,7 +175,7 @@ def test_the_rate_is_kept_by_waiting_for_the_clock(paths: list[str], monkeypatch
         nonlocal now
         now += seconds
 
-    monkeypatch.setattr(page_touch, "_is_told", lambda _descriptor: False)
+    monkeypatch.setattr(uncached, "_is_told", lambda _descriptor: False)
     finish(Touching(paths, [(0, 0, 12 * MIB)], [], rate_bytes_per_second=4 * MIB, clock=lambda: now, sleep=sleep))
     # It begins a tenth of a second behind, and the last quarter of a second is not waited for.
     assert now == pytest.approx(2.65)
@@ -200,13 +201,25 @@ def test_what_is_in_memory_already_does_not_count_for_the_rate(paths: list[str])
     assert now == 0.0
 
 
-def test_where_nobody_tells_what_is_in_memory_all_counts(paths: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    finish(Touching(paths, [(0, 0, MIB)], []))
-    missing = page_touch.Uncached([*paths, "/no/such/file"])
-    assert missing((0, 0, MIB)) == 0
-    assert missing((2, 5, MIB)) == MIB
-    monkeypatch.setattr(page_touch, "_is_told", lambda _descriptor: False)
-    assert missing((0, 0, MIB)) == MIB
+@pytest.mark.kernel
+def test_what_read_ahead_reads_counts_for_the_rate(paths: list[str]) -> None:
+    """Where the start of a file was read in order, as a header is, read-ahead goes on with whoever reads on."""
+    if cached_bytes(paths[:1]):
+        pytest.skip("files are in memory here; set TMPDIR to a directory on a disk")
+    descriptor = os.open(paths[0], os.O_RDONLY)
+    for at in range(0, MIB, 65536):
+        os.pread(descriptor, 65536, at)
+    os.close(descriptor)
+    there = cached_bytes(paths[:1])
+    now = 0.0
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+        time.sleep(0.01)
+
+    finish(Touching(paths, [(0, 0, 12 * MIB)], [], rate_bytes_per_second=MIB, clock=lambda: now, sleep=sleep))
+    assert now > (12 * MIB - there) / MIB * 0.6
 
 
 def test_a_limit_counts_from_now_on_and_the_lower_one_wins(paths: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,12 +8,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from moetuned import backends
 from moetuned.host import running_backends
 from moetuned.host.processes import FoundProcess, ProcessIdentity, command_line, identify
-from moetuned.host.running_backends import Finder, FoundBackend, belongs_to, name_for
+from moetuned.host.running_backends import Finder, FoundBackend, belongs_to, displaced, name_for
 from moetuned.schema.backend_description import BackendDescription
 from moetuned.schema.config import Backend
 
@@ -49,6 +50,48 @@ def test_names() -> None:
     assert name_for(found(), []) == "llama-server-8080"
     assert name_for(found(), ["llama-server-8080"]) == "llama-server-pid42"
     assert name_for(found(url=None), []) == "llama-server-pid42"
+
+
+def on_port(pid: int, port: int = 8080, session: int | None = None) -> FoundBackend:
+    url = f"http://127.0.0.1:{port}"
+    return FoundBackend(
+        ProcessIdentity(pid, 1), "llama-server", BackendDescription(url=url), (), session or pid, None, said_url=url
+    )
+
+
+@pytest.mark.parametrize(
+    ("listening", "addresses"),
+    [
+        ({20: False, 30: True}, [None, "http://127.0.0.1:8080"]),
+        ({20: True, 30: False}, ["http://127.0.0.1:8080", None]),
+        ({20: True, 30: True}, ["http://127.0.0.1:8080"] * 2),
+        ({20: False, 30: False}, ["http://127.0.0.1:8080"] * 2),
+        ({20: None, 30: True}, ["http://127.0.0.1:8080"] * 2),
+        ({20: False, 30: None}, ["http://127.0.0.1:8080"] * 2),
+    ],
+)
+def test_of_two_on_a_port_the_one_that_listens_is_asked(
+    listening: dict[int, bool | None], addresses: list[str | None]
+) -> None:
+    found = displaced([on_port(20), on_port(30)], lambda pid, port: listening[pid] if port == 8080 else None)
+    assert [one.description.url for one in found] == addresses
+    for one in found:
+        if one.description.url is None:
+            assert one.displaced_by == 50 - one.identity.pid
+            assert f"process {one.displaced_by} does" in (one.description.url_unknown or "")
+
+
+def test_a_launcher_and_its_server_keep_their_address() -> None:
+    both = (on_port(20), on_port(21, session=20))
+    assert displaced(both, lambda pid, _port: pid == 21) == both
+
+
+def test_without_a_shared_port_nothing_is_looked_at() -> None:
+    def look(_pid: int, _port: int) -> bool:
+        raise AssertionError
+
+    found = (on_port(20), on_port(30, 8081), msgspec.structs.replace(on_port(40), said_url=None))
+    assert displaced(found, look) == found
 
 
 @pytest.fixture

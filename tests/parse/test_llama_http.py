@@ -60,6 +60,21 @@ def test_everything_of_one_moment() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("bodies", "wants"),
+    [
+        ({"/slots": "!401 Unauthorized"}, True),
+        ({"/slots": "[]", "/metrics": "!401"}, True),
+        ({"/slots": "!501 Not Implemented", "/metrics": "!501"}, False),
+        ({"/health": "!401"}, False),
+    ],
+)
+def test_a_key_is_wanted(bodies: dict[str, str], wants: bool) -> None:
+    told = parse_llama_http(bodies)
+    assert told is not None
+    assert told.wants_key is wants
+
+
 def test_nothing_asked_is_nothing_known() -> None:
     assert parse_llama_http({}) is None
     http = parse_llama_http({"/health": '{"status":"ok"}'})
