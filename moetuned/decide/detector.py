@@ -120,6 +120,9 @@ def step(
 
 
 def _squeezed(name: EventName, message: str, reasons: tuple[Reason, ...], growth: GrowthState) -> str:
-    """A thrash's message with what takes the memory, where it thrashes because its cache shrank or its memory is swapped."""
-    by = squeezed_by(growth) if name is EventName.THRASH_BEGIN and reasons[0].signal in _SQUEEZED else None
+    """A thrash's message with what takes the memory, where it thrashes because its cache shrank or its memory is swapped, or its
+    limit was lowered just before.
+    """
+    told = reasons[0].signal in _SQUEEZED or growth.limits.lowered is not None
+    by = squeezed_by(growth) if name is EventName.THRASH_BEGIN and told else None
     return message if by is None else f"{message}; {by}"

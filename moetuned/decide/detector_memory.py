@@ -6,7 +6,8 @@ import msgspec
 
 from moetuned.decide.detector_settings import DetectorSettings
 from moetuned.decide.facts import BackendFacts
-from moetuned.decide.growth_kind import Growth, GrowthKind, GrowthState, is_loading, step_growth
+from moetuned.decide.growth_kind import GrowthKind, GrowthState, is_loading, step_growth
+from moetuned.decide.limit_lowered import lowered_text
 from moetuned.decide.memory_headroom import cgroup_limit_text
 from moetuned.schema.event import EventName
 from moetuned.schema.sample import BackendSample
@@ -106,7 +107,8 @@ def step_memory(
         growth=axis.growth,
     )
     reasons = _reasons(signals, limits, stepped, settings, by_trend=by_trend, whose=whose)
-    return MemoryStep(stepped, reasons, _begun(axis.memory, memory, reasons, stepped.growth.growth, whose))
+    begun = _begun(axis.memory, memory, reasons, stepped.growth, whose) or _recovered(axis.memory, memory, limits)
+    return MemoryStep(stepped, reasons, begun)
 
 
 def _limits(signals: Signals, settings: DetectorSettings) -> _Limits | None:
@@ -265,6 +267,8 @@ def _reasons(
     if grows.kind is not GrowthKind.NONE:
         speed = signals.get("anonymous_growth_bytes_per_second")
         reasons.append(_reason("anonymous_growth_bytes_per_second", speed, None, None, f"what grows: {grows.text}"))
+    if (lowered := lowered_text(axis.growth.limits)) is not None:
+        reasons.append(_reason("headroom_bytes", limits.headroom, None, None, lowered))
     throttled = signals.get("memory_high_per_second")
     if throttled:
         text = (
@@ -281,22 +285,36 @@ _ADVICE = {
     GrowthKind.OUTSIDE: "end what grows, or give the backend's limit more memory",
     GrowthKind.LOADING: "repacked weights must fit: run it with --no-repack, or give it more memory",
 }
+_ADVICE_LOWERED = "raise the limit again, or restart the backend with a shorter context"
 _ADVICE_OTHER = "free memory or restart the backend with a shorter context or a smaller prompt cache"
 
 
 def _begun(
-    before: MemoryState, after: MemoryState, reasons: tuple[Reason, ...], grows: Growth, whose: str | None
+    before: MemoryState, after: MemoryState, reasons: tuple[Reason, ...], growth: GrowthState, whose: str | None
 ) -> tuple[tuple[EventName, str], ...]:
     low = (MemoryState.NEAR_LIMIT, MemoryState.CRITICAL)
     if after in low and before not in low:
-        what = "" if grows.kind is GrowthKind.NONE else f"; what grows: {grows.text}"
+        grows, lowered = growth.growth, lowered_text(growth.limits)
+        what = "" if lowered is None else f"; {lowered}"
+        what += "" if grows.kind is GrowthKind.NONE else f"; what grows: {grows.text}"
         limit = "" if whose is None or whose in reasons[0].text else f" ({whose})"
-        advice = _ADVICE.get(grows.kind, _ADVICE_OTHER)
+        alone = lowered is not None and grows.kind is GrowthKind.NONE
+        advice = _ADVICE_LOWERED if alone else _ADVICE.get(grows.kind, _ADVICE_OTHER)
         message = f"memory nears its limit{limit}: {reasons[0].text}{what}; {advice}, or the kernel will end a process"
         return ((EventName.MEMORY_NEAR_LIMIT, message),)
-    if before in low and after is MemoryState.OK:
-        return ((EventName.MEMORY_RECOVERED, f"memory is enough again: {reasons[0].text}"),)
     return ()
+
+
+def _recovered(before: MemoryState, after: MemoryState, limits: _Limits) -> tuple[tuple[EventName, str], ...]:
+    if before not in (MemoryState.NEAR_LIMIT, MemoryState.CRITICAL) or after is not MemoryState.OK:
+        return ()
+    share = limits.headroom / limits.total if limits.total else 0.0
+    message = (
+        f"memory is enough again: of {format_bytes(limits.total)} that it may use, {format_bytes(limits.headroom)} "
+        f"({format_ratio(share)}) are free or page cache, which can be given back; it is near its limit only below "
+        f"{format_bytes(limits.near)}. How much of the model fits is another question: see paging"
+    )
+    return ((EventName.MEMORY_RECOVERED, message),)
 
 
 def _reason(signal: str, value: float | None, limit: float | None, held: float | None, text: str) -> Reason:

@@ -69,8 +69,8 @@ class DetectorSettings(msgspec.Struct, frozen=True):
     """at least this many times as much,"""
     less_resident_ratio: float = 0.1
     """and this much less of the experts is resident."""
-    starved_cpu_ratio: float = 0.5
-    """As slow as that with less than this share of the processor time that it used at its best, it waits for the processor,"""
+    starved_cores: float = 0.9
+    """As slow as that, able to run and yet with less than one core, it waits for the processor,"""
     starved_disk_wait_ratio: float = 0.1
     """unless something waits for a disk or memory for this share of the time."""
     excess_window_ratio: float = 2.5

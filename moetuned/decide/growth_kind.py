@@ -13,6 +13,7 @@ from enum import StrEnum
 import msgspec
 
 from moetuned.decide.facts import BackendFacts
+from moetuned.decide.limit_lowered import LimitState, lowered_text, step_limits
 from moetuned.schema.sample import BackendSample
 from moetuned.schema.signals import Signals
 from moetuned.schema.units import format_bytes, format_duration, format_rate
@@ -85,6 +86,7 @@ class GrowthState(msgspec.Struct, frozen=True):
     last: Growth = Growth()
     """What grew last, and how long ago."""
     last_seconds: float = 0.0
+    limits: LimitState = LimitState()
 
 
 def step_growth(
@@ -99,6 +101,7 @@ def step_growth(
         state = GrowthState(process=identity)
     own = None if process.rss_anon_bytes is None else process.rss_anon_bytes + (process.swap_bytes or 0)
     state = _count(state, own, phase, _newest_task(sample), min(signals.dt_seconds or 0.0, 5.0))
+    state = msgspec.structs.replace(state, limits=step_limits(state.limits, sample, signals.dt_seconds or 0.0))
     age = None
     if process.start_ticks is not None:
         age = signals.at_seconds - process.start_ticks / facts.clock_ticks
@@ -111,7 +114,9 @@ def step_growth(
 
 
 def squeezed_by(state: GrowthState) -> str | None:
-    """What took the page cache that was lost, where memory grew in the last half minute; None: nothing that is known."""
+    """What took the page cache that was lost: a limit that was lowered, or what grew in the last half minute; None: nothing known."""
+    if (lowered := lowered_text(state.limits)) is not None:
+        return f"what took it: {lowered}"
     if state.last.kind is GrowthKind.NONE or state.last_seconds > SQUEEZED_SECONDS:
         return None
     return f"what takes it: {state.last.text}"
@@ -176,7 +181,7 @@ def _growth(
         return _theirs(theirs, sample)
     if mine > LEAST_BYTES_PER_SECOND:
         return _own(state, facts, phase, mine)
-    if towards is not None:
+    if towards is not None and state.limits.lowered is None:
         text = f"a limit that is shared fills at {format_rate(towards)}, from outside the backend's cgroup"
         return Growth(GrowthKind.OUTSIDE, text)
     return _lasting(state, soon=soon)

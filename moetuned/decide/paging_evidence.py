@@ -30,13 +30,12 @@ class Doing(StrEnum):
 
 
 class Best(msgspec.Struct, frozen=True):
-    """The fastest that was seen while so many slots were busy, and what a token cost to read and how many cores were used then."""
+    """The fastest that was seen while so many slots were busy, and what a token cost to read then."""
 
     busy_slots: int
     tokens_per_second: float
     bytes_per_token: float
     missing_bytes_per_token: float | None = None
-    cpu_ratio: float | None = None
 
 
 class Evidence(msgspec.Struct, frozen=True):

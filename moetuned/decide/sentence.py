@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from moetuned.decide.paging_starved import SIGNAL as STARVED
 from moetuned.decide.prefill import SMALL_BYTES_PER_SECOND, eta_text
 from moetuned.schema.snapshot import MemoryView, PrefillView
 from moetuned.schema.units import format_bytes, format_duration, format_rate, format_ratio
@@ -93,20 +94,35 @@ def _paging(verdict: Verdict, signals: Mapping[str, float | None], now: float, p
         return f"is reading the prompt: {progress}"
     if verdict.phase == Phase.LOADING:
         return f"{doing}{_reads(signals)}"
+    starved = _starved(verdict)
     match verdict.paging:
         case Paging.THRASHING:
             return f"is thrashing{_since(verdict.paging_since, now)}: it reads the same bytes again and again{_reads(signals)}{_speed(signals)}{f'; the prompt: {progress}' if progress else ''}"
         case Paging.STREAMING:
-            return f"{doing} and streams experts from disk at the expected cost{_reads(signals)}{_speed(signals)}"
+            return (
+                f"{doing} and streams experts from disk at the expected cost{_reads(signals)}{_speed(signals)}{starved}"
+            )
         case Paging.COLD | Paging.WARMING:
             state = "cold" if verdict.paging == Paging.COLD else "warming up"
             resident = signals.get("resident_ratio")
             share = "" if resident is None else f", {format_ratio(resident)} of the model in memory"
-            return f"{doing} and is {state}{_reads(signals)}{share}"
+            return f"{doing} and is {state}{_reads(signals)}{share}{starved}"
         case Paging.STEADY:
-            return f"{doing}; the experts it uses are in memory{_speed(signals)}"
+            return (
+                f"{doing}{_speed(signals)}{starved}"
+                if starved
+                else f"{doing}; the experts it uses are in memory{_speed(signals)}"
+            )
         case _:
             return f"{doing}; whether it thrashes cannot be told yet"
+
+
+def _starved(verdict: Verdict) -> str:
+    """That it waits for the processor."""
+    for reason in verdict.reasons:
+        if reason.axis == "paging" and reason.signal == STARVED:
+            return f"; {reason.text}"
+    return ""
 
 
 def _memory(verdict: Verdict, memory: MemoryView, now: float) -> str | None:

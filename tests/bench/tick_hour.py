@@ -17,7 +17,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from moetuned.api.metrics import render
 from moetuned.daemon.app import App, Paths
 from moetuned.daemon.config_loading import load_checked
 from moetuned.daemon.loop import Loop
@@ -78,7 +77,9 @@ class Rig:
             workers.collect()
 
     def scrape(self) -> None:
-        """As Prometheus does."""
+        """As Prometheus does; as in the daemon, the first one imports what it needs."""
+        from moetuned.api.metrics import render
+
         assert self.app.snapshot is not None
         render(self.app.snapshot)
 
@@ -106,14 +107,16 @@ def hour(directory: Path, ticks: int, urls: Sequence[str]) -> dict[str, Any]:
     gc.collect()
     gc.freeze()
     loops, lanes = [], []
-    for number in range(ticks):
+    for _ in range(ticks):
         began, began_lanes = time.thread_time(), lane_seconds()
         rig.tick()
         loops.append(time.thread_time() - began)
         lanes.append(lane_seconds() - began_lanes)
-        if number % SCRAPE_TICKS == 0:
-            rig.scrape()
     rss, cold_loops, cold_lanes = rss_bytes(), [], []
+    for _ in range(ticks // SCRAPE_TICKS):
+        rig.tick()
+        rig.scrape()
+    scraped = rss_bytes()
     # After a second in which a backend computed nothing of the daemon is left in the CPU's caches.
     junk, other = bytearray(LARGER_THAN_CACHES), bytes(LARGER_THAN_CACHES)
     for _ in range(min(ticks, COLD_TICKS)):
@@ -125,7 +128,7 @@ def hour(directory: Path, ticks: int, urls: Sequence[str]) -> dict[str, Any]:
     phases = [str(view.verdict.phase) for view in rig.app.snapshot.backends] if rig.app.snapshot else []
     rig.app.close()
     return {
-        "loop": median(loops), "lanes": median(lanes), "mean": (sum(loops) + sum(lanes)) / len(loops), "rss": rss,
+        "loop": median(loops), "lanes": median(lanes), "mean": (sum(loops) + sum(lanes)) / len(loops), "rss": rss, "scraped": scraped,
         "cold_loop": median(cold_loops), "cold_lanes": median(cold_lanes), "phases": phases,
     }  # fmt: skip
 

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
-from detector_scenes import MB, ROOMY, Walk, backend, signals_at
+from detector_scenes import AMPLIFIED, MB, QUIET, ROOMY, SQUEEZED, Walk, backend, signals_at
 
 from moetuned.decide.detector_memory import MemoryAxis, shown, step_memory
 from moetuned.decide.detector_settings import DetectorSettings
+from moetuned.schema.sample import BackendSample, CgroupMemory
 from moetuned.schema.verdict import MemoryState, Phase
 
 
@@ -108,3 +110,56 @@ def test_limits_given_in_bytes_go_before_ratios() -> None:
     walk = Walk(settings=DetectorSettings(near_headroom_bytes=int(300 * MB), critical_headroom_bytes=int(100 * MB)))
     assert walk.go(3, room(0.25)).verdict.memory is MemoryState.NEAR_LIMIT
     assert walk.go(3, room(0.05)).verdict.memory is MemoryState.CRITICAL
+
+
+def test_recovered_says_what_it_means() -> None:
+    walk = Walk()
+    walk.go(3, room(0.05))
+    walk.go(4, room(0.5))
+    message = walk.go(1, room(0.5)).begun[0].message
+    assert message.startswith(
+        "memory is enough again: of 954 MiB that it may use, 477 MiB (50 %) are free or page cache"
+    )
+    assert "near its limit only below 76.3 MiB" in message
+
+
+def limited(limit: int) -> BackendSample:
+    memory = CgroupMemory(2, current_bytes=limit, limit_bytes=limit)
+    return msgspec.structs.replace(backend(), cgroup=memory, cgroup_directory="/sys/fs/cgroup/llama.service")
+
+
+LOWERED = "its limit was lowered from 60.0 MiB to 25.0 MiB"
+
+
+def test_a_limit_of_its_own_that_was_lowered_is_named_and_no_growth_from_outside() -> None:
+    walk = Walk()
+    walk.go(5, ROOMY, limited(60 << 20))
+    fills = {
+        "anonymous_growth_bytes_per_second": 0.0,
+        "others_growth_bytes_per_second": 0.0,
+        "growth_to_limit_bytes_per_second": 8.5 * MB,
+        "seconds_to_limit": 3.0,
+    }
+    walk.go(2, {**room(0.05), **fills}, limited(25 << 20))
+    assert walk.last is not None
+    texts = " ".join(reason.text for reason in walk.last.verdict.reasons)
+    assert LOWERED in texts
+    assert "outside" not in texts
+    assert walk.names() == ["memory_near_limit"]
+
+
+def test_the_message_of_the_alarm_names_it() -> None:
+    walk = Walk()
+    walk.go(5, ROOMY, limited(60 << 20))
+    begun = walk.go(1, room(0.05), limited(25 << 20)).begun
+    assert LOWERED in begun[0].message
+    assert "raise the limit again" in begun[0].message
+
+
+def test_a_thrash_names_it_whatever_the_cost_is_and_without_any_growth() -> None:
+    for scene in (SQUEEZED, AMPLIFIED):
+        walk = Walk()
+        walk.go(5, {**QUIET, **ROOMY}, limited(60 << 20))
+        walk.go(2, {**scene, **ROOMY}, limited(25 << 20))
+        begun = walk.go(1, {**scene, **ROOMY}, limited(25 << 20)).begun
+        assert begun[0].message.endswith(f"what took it: {LOWERED}")

@@ -258,3 +258,45 @@ def test_no_earlier_sample_keeps_what_was() -> None:
     )
     assert stepped.axis == axis
     assert stepped.begun == ()
+
+
+LULL = {**QUIET, "process_read_bytes_per_second": 3.5 * MB, "tokens_per_second": None, "bytes_per_token": None}
+
+
+def test_gaps_between_requests_end_no_thrash() -> None:
+    walk = Walk()
+    walk.go(10, {**QUIET, "missing_bytes_per_token": 0.0})
+    for _ in range(5):
+        walk.go(5, AMPLIFIED)
+        walk.go(4, LULL)
+        walk.go(2, LULL, backend(IDLE))
+    assert walk.names() == ["thrash_begin"]
+
+
+def test_a_thrash_is_not_over_while_it_crawls() -> None:
+    walk = Walk()
+    walk.go(10, {**QUIET, "missing_bytes_per_token": 0.0})
+    walk.go(5, AMPLIFIED)
+    walk.go(6, {**QUIET, "tokens_per_second": 0.3})
+    assert walk.names() == ["thrash_begin"]
+    walk.go(3, {**QUIET, "tokens_per_second": 90.0})
+    assert walk.names() == ["thrash_begin", "thrash_end"], "as fast as ever it is over soon"
+
+
+def test_a_lull_that_lasts_ends_it() -> None:
+    walk = Walk()
+    walk.go(5, AMPLIFIED)
+    walk.go(7, LULL)
+    assert walk.names() == ["thrash_begin"]
+    walk.go(2, LULL)
+    assert walk.names() == ["thrash_begin", "thrash_end"]
+
+
+def test_gaps_begin_none() -> None:
+    walk = Walk()
+    walk.go(10, QUIET)
+    for _ in range(10):
+        walk.go(2, AMPLIFIED)
+        walk.go(1, LULL)
+        walk.go(5, LULL, backend(IDLE))
+    assert walk.names() == []

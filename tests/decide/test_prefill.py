@@ -106,9 +106,7 @@ def test_a_newer_server_does_not_tell_the_end_before_the_last_batch() -> None:
         (None, None, None, ""),
     ],
 )
-def test_no_time_left_is_no_forecast(
-    least: float | None, most: float | None, likely: float | None, text: str
-) -> None:
+def test_no_time_left_is_no_forecast(least: float | None, most: float | None, likely: float | None, text: str) -> None:
     assert eta_text(PrefillView(eta_least_seconds=least, eta_most_seconds=most, eta_seconds=likely)) == text
 
 

@@ -139,3 +139,13 @@ def test_hung_and_paused_go_before_the_rest(signal: str, text: str, phase: Phase
     reason = Reason("phase", signal, 65.0, 60.0, 65.0, "text")
     verdict = Verdict("glm", NOW, phase=phase, reasons=(reason,))
     assert sentence(verdict, SIGNALS, TIGHT, NOW, "is starting", PROMPT) == text
+
+
+@pytest.mark.parametrize("paging", [Paging.STEADY, Paging.WARMING, Paging.STREAMING])
+def test_one_that_waits_for_the_processor_says_so(paging: Paging) -> None:
+    text = "slower than its own best 27.0 tokens/s; it waits for the processor, not for memory"
+    reason = Reason(axis="paging", signal="cpu_ratio", value=0.3, limit=0.9, held_seconds=4.0, text=text)
+    verdict = Verdict("glm", NOW, phase=Phase.DECODE, paging=paging, memory=MemoryState.OK, reasons=(reason,))
+    said = sentence(verdict, SIGNALS, TIGHT, NOW)
+    assert text in said
+    assert "experts it uses are in memory" not in said

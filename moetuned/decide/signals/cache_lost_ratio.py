@@ -2,7 +2,8 @@
 
 A cache that shrank while the backend works is being squeezed: by anonymous memory of others, by a smaller limit. What the backend
 itself allocated meanwhile (buffers of a first request, its prompt cache) is no squeeze. The cache of the backend's cgroup; without one the machine's, and then only as far as the memory did not become free (a deleted file is no squeeze) and
-while hardly any is free (with free memory nobody is squeezed).
+while hardly any is free (with free memory nobody is squeezed). Cache of other files counts into it: no more than the whole model is lost,
+and in a cgroup nothing of it that is resident.
 The time in which the backend loads does not count: loading fills the cache and then takes room for its buffers; where
 it does not answer, its first five minutes. What an earlier observer saw of the same cgroup stands in for moments that are
 not in the window. Sources: memory.stat file; /proc/meminfo Cached, MemFree; /proc/<pid>/stat and status.
@@ -11,6 +12,7 @@ not in the window. Sources: memory.stat file; /proc/meminfo Cached, MemFree; /pr
 from __future__ import annotations
 
 from moetuned.decide.counters import anonymous_bytes, cache_bytes
+from moetuned.decide.resident import resident_share
 from moetuned.decide.window import Moment, Window
 
 UNIT = "ratio"
@@ -34,7 +36,8 @@ def compute(window: Window) -> float | None:
     lost = largest - now - _allocated(at, window.now)
     if window.now.backend.cgroup is None:
         lost = 0 if _much_is_free(window.now) else lost - max(0, _free(window.now) - _free(at))
-    return max(0.0, lost / size)
+    most = 1.0 if window.now.backend.cgroup is None else 1.0 - (resident_share(window) or 0.0)
+    return max(0.0, min(lost / size, most))
 
 
 def _allocated(earlier: Moment, later: Moment) -> int:
