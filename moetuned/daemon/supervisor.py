@@ -25,11 +25,14 @@ Say = Callable[[EventName, str], None]
 
 
 def command_for(command: Sequence[str], model: str | None, plan: sv.LaunchPlan) -> list[str]:
-    """The arguments with {model}, {context} and {prompt_cache_mib} replaced; nothing else is interpreted, nor a value again."""
+    """The arguments with the placeholders replaced by the plan's values; nothing else is interpreted, nor a value again."""
     values = {
         "{model}": model or "",
         "{context}": str(plan.context_length),
         "{prompt_cache_mib}": str(plan.prompt_cache_mib if plan.prompt_cache_mib is not None else 0),
+        "{slots}": str(plan.slots if plan.slots is not None else 1),
+        "{checkpoints}": str(plan.checkpoints if plan.checkpoints is not None else 0),
+        "{cache_type}": plan.cache_type or "f16",
     }
     return [_filled(argument, values) for argument in command]
 
@@ -44,7 +47,9 @@ def _filled(argument: str, values: Mapping[str, str]) -> str:
 
 def preferred_plan(config: Backend) -> sv.LaunchPlan:
     """What the config wants the backend to be started with."""
-    return sv.LaunchPlan(config.context.preferred, config.prompt_cache_mib)
+    return sv.LaunchPlan(
+        config.context.preferred, config.prompt_cache_mib, config.slots, config.checkpoints, config.cache_type
+    )
 
 
 class Supervisor:
@@ -72,6 +77,9 @@ class Supervisor:
         """How long ago an earlier daemon started the process that was taken over; None when it was not, or is not known."""
         self.relief_restarts: tuple[float, ...] = ()
         """Monotonic seconds of the restarts that were made to free memory, also those of an earlier daemon in this boot."""
+        self.load_seconds: float | None = None
+        """How long it took from its last start until it was ready; None: not seen yet."""
+        self._started_at: float | None = None
         self._recorded: backend_record.BackendRecord | None = None
         self.state = sv.Supervision(config.name, preferred_plan(config), timing)
 
@@ -131,6 +139,12 @@ class Supervisor:
 
     def healthy(self) -> None:
         """It answered that it is ready."""
+        if self.state.stage is sv.Stage.LOADING and self._started_at is not None:
+            self.load_seconds, self._started_at = self._clock.monotonic() - self._started_at, None
+            if self._recorded is not None:
+                self._amend(
+                    msgspec.structs.replace(self._recorded, load_seconds=self.load_seconds), "how long it loads"
+                )
         self._do(sv.healthy(self.state, self._clock.monotonic()))
 
     def tick(self) -> None:
@@ -213,6 +227,7 @@ class Supervisor:
             return
         self._template = supervise.command
         self.adopted, self.adopted_age_seconds = False, None
+        self._started_at = self._clock.monotonic()
         log.info("%s: started as process %d%s", self.config.name, process.identity.pid, self._with(plan))
         self._watch(process)
         self._record(process, argv, plan)
@@ -223,6 +238,12 @@ class Supervisor:
             parts.append(f"a context of {plan.context_length} tokens")
         if self.sets("{prompt_cache_mib}"):
             parts.append(f"a prompt cache of {plan.prompt_cache_mib} MiB")
+        if self.sets("{slots}"):
+            parts.append(f"{plan.slots} {'slot' if plan.slots == 1 else 'slots'}")
+        if self.sets("{checkpoints}"):
+            parts.append(f"{plan.checkpoints} checkpoints a slot")
+        if self.sets("{cache_type}"):
+            parts.append(f"a KV cache of {plan.cache_type}")
         return " with " + " and ".join(parts) if parts else ""
 
     def _record(self, process: spawn.SupervisedProcess, argv: list[str], plan: sv.LaunchPlan) -> None:
@@ -238,6 +259,9 @@ class Supervisor:
                 started_wall_seconds=self._clock.wall(),
                 relief_restarts_at=self.relief_restarts,
                 warm_owed=True,
+                slots=plan.slots,
+                checkpoints=plan.checkpoints,
+                cache_type=plan.cache_type,
             )
             backend_record.write(record, self._directory)
             self._recorded = record
@@ -262,7 +286,10 @@ class Supervisor:
             return False
         if process is None:
             return False
-        plan = sv.LaunchPlan(record.context_length, record.prompt_cache_mib)
+        plan = sv.LaunchPlan(
+            record.context_length, record.prompt_cache_mib, record.slots, record.checkpoints, record.cache_type
+        )
+        self.load_seconds = record.load_seconds
         self.state = sv.adopt(self.state, plan)
         if record.started_wall_seconds is not None:
             self.adopted_age_seconds = max(0.0, self._clock.wall() - record.started_wall_seconds)

@@ -129,6 +129,8 @@ class BackendView(msgspec.Struct, frozen=True):
     prompt_cache_mib: int | None = None
     restarts: int = 0
     would_do: tuple[str, ...] = ()
+    relief: tuple[str, ...] = ()
+    """What the last steps of relief were and what became of them, oldest first."""
     cgroup: str | None = None
     neighbours: tuple[Neighbour, ...] = ()
     """Other programs that read or grew much, when that was last asked; for five minutes."""

@@ -71,12 +71,13 @@ def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
         ("--ctx={context}", "--ctx=8192"),
         ("{model}{context}", "/{context}.gguf8192"),
         ("{prompt_cache_mib}", "64"),
+        ("{slots},{checkpoints},{cache_type}", "2,8,q8_0"),
         ("{other} {", "{other} {"),
         ("$(reboot); {model}", "$(reboot); /{context}.gguf"),
     ],
 )
 def test_placeholders_are_replaced_once_and_nothing_else_is(argument: str, expected: str) -> None:
-    assert command_for([argument], "/{context}.gguf", sv.LaunchPlan(8192, 64)) == [expected]
+    assert command_for([argument], "/{context}.gguf", sv.LaunchPlan(8192, 64, 2, 8, "q8_0")) == [expected]
 
 
 def test_starts_and_records(rig: Rig) -> None:
@@ -242,6 +243,27 @@ def test_its_warm_baseline_is_of_one_process_only(rig: Rig) -> None:
     first.restart(sv.LaunchPlan(2048, 0))
     rig.end(rig.spawn.started[0], 0)
     assert (first.warm, backend_record.read("glm", rig.directory).warm) == (None, None)
+
+
+def test_how_it_was_started_and_how_long_it_loaded_is_known_to_the_next_daemon(rig: Rig) -> None:
+    command = [*COMMAND, "-np", "{slots}", "-ctxcp", "{checkpoints}", "-ctk", "{cache_type}"]
+    config = backend(supervise=SuperviseProcess(command=command), slots=4, checkpoints=8, cache_type="f16")
+    first = rig.make(config)
+    first.start()
+    assert rig.spawn.started[0].argv[-6:] == ["-np", "4", "-ctxcp", "8", "-ctk", "f16"]
+    assert first.load_seconds is None
+    rig.clock.now += 30
+    first.healthy()
+    first.healthy()
+    assert first.load_seconds == 30
+    first.restart(sv.LaunchPlan(2048, 0, 1, 2, "q8_0"))
+    rig.end(rig.spawn.started[0], 0)
+    assert rig.spawn.started[1].argv[-6:] == ["-np", "1", "-ctxcp", "2", "-ctk", "q8_0"]
+    rig.clock.now += 40
+    first.healthy()
+    second = taken_over(rig)
+    assert second.state.plan == sv.LaunchPlan(2048, 0, 1, 2, "q8_0")
+    assert second.load_seconds == 40
 
 
 def test_whether_it_is_warm_is_known_to_the_next_daemon_and_of_one_process_only(rig: Rig) -> None:
