@@ -167,6 +167,8 @@ def _backend(page: _Page, backend: BackendView, now: float) -> None:
 
 
 def _relief(page: _Page, backend: BackendView) -> None:
+    if backend.before_start is not None:
+        page.field("start", backend.before_start, fg="yellow")
     label = "relief"
     for done in backend.relief:
         page.field(label, done)

@@ -20,6 +20,7 @@ from moetuned.daemon.devices import Devices
 from moetuned.daemon.event_log import EventLog
 from moetuned.daemon.heat_keeper import HeatKeeper
 from moetuned.daemon.judging import Judge
+from moetuned.daemon.launching import Launching
 from moetuned.daemon.loop import Loop
 from moetuned.daemon.model_care import ModelCare
 from moetuned.daemon.neighbours import Neighbours
@@ -138,7 +139,15 @@ class App:
         self._neighbours = Neighbours(clock, self._workers, self._announcer)
         self._judge = Judge(clock, self._care, self._announcer, neighbours=self._neighbours)
         self._roster = Roster(
-            loop, clock, self._workers, self._care, self._probing, paths.records, self._announcer.say, timing
+            loop,
+            clock,
+            self._workers,
+            self._care,
+            self._probing,
+            paths.records,
+            self._announcer.say,
+            timing,
+            Launching(self._workers, lambda: self._settings).prepare,
         )
 
     def run(self) -> None:

@@ -9,7 +9,7 @@ from moetuned.decide.detector_limits import with_limits
 from moetuned.decide.relief import ReliefSettings
 from moetuned.parse.config_values import HeadroomLimit, at_most, headroom_limit
 from moetuned.schema.config import Config, Mode, Protect
-from moetuned.schema.relief import StepName
+from moetuned.schema.relief import BeforeStart, StepName
 from moetuned.schema.units import parse_bytes, parse_duration
 
 TARGET_FACTOR = 1.5
@@ -37,6 +37,7 @@ class Settings(msgspec.Struct, frozen=True):
     settle_seconds: float
     steps: tuple[StepName, ...]
     minimum_context: int | None
+    before_start: BeforeStart
     warm_enabled: bool
     warm_budget_bytes: int | None
     warm_rate_bytes_per_second: int | None
@@ -62,6 +63,7 @@ def settings_of(config: Config) -> Settings:
         settle_seconds=parse_duration(config.relief.settle),
         steps=tuple(config.relief.steps),
         minimum_context=config.relief.minimum_context,
+        before_start=config.relief.before_start,
         warm_enabled=config.warm.enabled,
         warm_budget_bytes=None if config.warm.budget == "auto" else parse_bytes(config.warm.budget),
         warm_rate_bytes_per_second=None if config.warm.rate is None else parse_bytes(config.warm.rate),

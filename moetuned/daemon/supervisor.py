@@ -24,6 +24,18 @@ log = logging.getLogger(__name__)
 Say = Callable[[EventName, str], None]
 
 
+class Prepared(msgspec.Struct, frozen=True):
+    """What to start: the command with its placeholders, and their values. `said`: what is different, and why; `refused`: why not at all."""
+
+    command: tuple[str, ...]
+    plan: sv.LaunchPlan
+    said: str | None = None
+    refused: str | None = None
+
+
+Prepare = Callable[[Backend, sv.LaunchPlan, Callable[[Prepared], None]], None]
+
+
 def command_for(command: Sequence[str], model: str | None, plan: sv.LaunchPlan) -> list[str]:
     """The arguments with the placeholders replaced by the plan's values; nothing else is interpreted, nor a value again."""
     values = {
@@ -63,7 +75,9 @@ class Supervisor:
         record_directory: str,
         say: Say,
         timing: sv.Timing = sv.Timing(),  # noqa: B008  frozen
+        prepare: Prepare | None = None,
     ) -> None:
+        """`prepare` is asked what to start before each start but that of relief; None: it is started as it is."""
         self.config = config
         self.say = say
         self._loop = loop
@@ -80,6 +94,13 @@ class Supervisor:
         self.load_seconds: float | None = None
         """How long it took from its last start until it was ready; None: not seen yet."""
         self._started_at: float | None = None
+        self._prepare = prepare
+        self._preparing: object | None = None
+        """The start that waits for what there is to start."""
+        self._prepared: tuple[Sequence[str], Sequence[str]] | None = None
+        """A command of the config, and what was made of it."""
+        self.before_start: str | None = None
+        """What was different at its last start from what the config asks for, and why; None: nothing."""
         self._recorded: backend_record.BackendRecord | None = None
         self.state = sv.Supervision(config.name, preferred_plan(config), timing)
 
@@ -181,6 +202,7 @@ class Supervisor:
 
     def let_go(self) -> None:
         """Stop watching without ending it: the next daemon takes it over."""
+        self._preparing = None
         if self.process is not None:
             self._loop.remove(self.process.fileno())
             self.process.close()
@@ -202,6 +224,9 @@ class Supervisor:
                     if self.process is not None:
                         log.info("%s: asking process %d to end", self.config.name, self.process.identity.pid)
                         self.process.terminate()
+                    elif self._preparing is not None:
+                        self._preparing = None
+                        self._do(sv.exited(self.state, "was not started", self._clock.monotonic()))
                 case sv.Kill():
                     log.warning("%s: it does not end within its time; killing it", self.config.name)
                     self.kill()
@@ -211,8 +236,37 @@ class Supervisor:
                     log.warning("%s", message)
 
     def _start(self, plan: sv.LaunchPlan) -> None:
+        command = self._supervise.command
+        if self._prepare is None:
+            self._spawn(plan, command)
+            return
+        if self.state.restart_began is not None and self._prepared is not None and self._prepared[0] == command:
+            self._spawn(plan, self._prepared[1])  # It is known to fit: it has less than before.
+            return
+        mine = self._preparing = object()
+
+        def done(prepared: Prepared) -> None:
+            if self._preparing is not mine:
+                return
+            self._preparing = None
+            self._begin(command, prepared)
+
+        self._prepare(self.config, plan, done)
+
+    def _begin(self, command: Sequence[str], prepared: Prepared) -> None:
+        self.before_start = prepared.said
+        if prepared.refused is not None:
+            self._do(sv.failed_to_start(self.state, prepared.refused, self._clock.monotonic()))
+            return
+        if prepared.said is not None:
+            log.warning("%s: %s", self.config.name, prepared.said)
+        self._prepared = (command, prepared.command)
+        self.state = msgspec.structs.replace(self.state, plan=prepared.plan)
+        self._spawn(prepared.plan, prepared.command)
+
+    def _spawn(self, plan: sv.LaunchPlan, command: Sequence[str]) -> None:
         supervise = self._supervise
-        argv = command_for(supervise.command, self.config.model, plan)
+        argv = command_for(command, self.config.model, plan)
         try:
             process = spawn.start(
                 argv,
@@ -225,7 +279,7 @@ class Supervisor:
         except spawn.StartError as error:
             self._do(sv.failed_to_start(self.state, str(error), self._clock.monotonic()))
             return
-        self._template = supervise.command
+        self._template = command
         self.adopted, self.adopted_age_seconds = False, None
         self._started_at = self._clock.monotonic()
         log.info("%s: started as process %d%s", self.config.name, process.identity.pid, self._with(plan))

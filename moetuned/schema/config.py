@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from moetuned.schema.event import EventName
-from moetuned.schema.relief import DEFAULT_STEPS, StepName
+from moetuned.schema.relief import DEFAULT_STEPS, BeforeStart, StepName
 from moetuned.schema.swap import Swap
 
 Size = Annotated[str | int, Meta(description="size")]
@@ -136,7 +136,8 @@ class SuperviseProcess(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
         Meta(
             min_length=1,
             description="Program and arguments, not given to a shell. {model}, {context}, {prompt_cache_mib}, {slots}, {checkpoints} and "
-            "{cache_type} are replaced; what relief may change must occur, {context} for a shorter context to be possible.",
+            "{cache_type} are replaced; what relief may change must occur, {context} for a shorter context to be possible. A flag "
+            "with one of the last three that a llama.cpp program does not know is left out.",
         ),
     ]
     environment: Annotated[dict[str, str], Meta(description="Added to the daemon's environment.")] = {}
@@ -325,6 +326,13 @@ class Relief(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "numbers is not taken again before memory is well."
         ),
     ] = "5s"
+    before_start: Annotated[
+        BeforeStart,
+        Meta(
+            description="A backend that is about to be started with a context, prompt cache, repacked or locked weights that cannot fit: "
+            "fit starts it with what fits, refuse does not start it, off starts it as it is."
+        ),
+    ] = BeforeStart.FIT
 
 
 class ExecAlert(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="exec"):

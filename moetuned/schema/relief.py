@@ -26,6 +26,14 @@ DEFAULT_STEPS = tuple(name for name in StepName if name is not StepName.QUANTISE
 """A quantised KV cache changes what the model answers: only who asks for it gets it."""
 
 
+class BeforeStart(StrEnum):
+    """What becomes of a backend that is about to be started with what cannot fit."""
+
+    FIT = "fit"
+    REFUSE = "refuse"
+    OFF = "off"
+
+
 class ReliefStep(msgspec.Struct, frozen=True):
     """One step. `frees_bytes`: at most, None: unknown; `sure_bytes`: of it surely, by what is known.
 

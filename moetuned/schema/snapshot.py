@@ -131,6 +131,8 @@ class BackendView(msgspec.Struct, frozen=True):
     would_do: tuple[str, ...] = ()
     relief: tuple[str, ...] = ()
     """What the last steps of relief were and what became of them, oldest first."""
+    before_start: str | None = None
+    """What was different at its last start from what the config asks for, because that cannot fit; None: nothing."""
     cgroup: str | None = None
     neighbours: tuple[Neighbour, ...] = ()
     """Other programs that read or grew much, when that was last asked; for five minutes."""

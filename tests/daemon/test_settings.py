@@ -7,7 +7,7 @@ import pytest
 from moetuned.daemon.settings import CACHE_SHARE, TARGET_FACTOR, detector_settings, relief_settings, settings_of
 from moetuned.decide.detector import DetectorSettings
 from moetuned.schema.config import Config, Limits, Mode, Relief, Warm, Watch
-from moetuned.schema.relief import DEFAULT_STEPS, StepName
+from moetuned.schema.relief import DEFAULT_STEPS, BeforeStart, StepName
 
 GIB = 1 << 30
 
@@ -44,10 +44,10 @@ def test_limits_as_sizes_and_as_shares() -> None:
 
 
 def test_what_relief_may_do() -> None:
-    relief = Relief(steps=[StepName.ONE_SLOT], minimum_context=4096, settle="10s")
+    relief = Relief(steps=[StepName.ONE_SLOT], minimum_context=4096, settle="10s", before_start=BeforeStart.REFUSE)
     settings = settings_of(Config(relief=relief))
     assert (settings.steps, settings.minimum_context) == ((StepName.ONE_SLOT,), 4096)
-    assert settings.settle_seconds == 10.0
+    assert (settings.settle_seconds, settings.before_start) == (10.0, BeforeStart.REFUSE)
     assert settings_of(Config()).steps == DEFAULT_STEPS
 
 
