@@ -134,7 +134,8 @@ class _Judge:
     def smaller(self, start: _Start) -> tuple[_Start, list[str]]:
         """The same with as little less as makes it fit, or all that can be less; and what that is."""
         changes: list[str] = []
-        for change in (self._without_repacking, self._mapped, self._smaller_cache, self._shorter_context):
+        # The prompt cache comes last: what is left for it is known only then, and the context is never cut for it.
+        for change in (self._without_repacking, self._mapped, self._shorter_context, self._smaller_cache):
             if self.over_bytes(start) <= 0:
                 break
             found = change(start)

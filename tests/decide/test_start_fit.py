@@ -66,6 +66,14 @@ def test_a_prompt_cache_larger_than_all_that_is_left() -> None:
     assert (fixed.plan, fixed.changes, fixed.fits) == (LaunchPlan(8192, 8192), (), False)
 
 
+def test_a_context_that_is_made_to_fit_leaves_something_to_the_prompt_cache() -> None:
+    found = fit(8 * GIB, LaunchPlan(262144, 8192))
+    assert [change.split()[0] for change in found.changes] == ["context", "prompt"]
+    assert found.plan.context_length == fit(8 * GIB, LaunchPlan(262144, 0)).plan.context_length
+    assert found.plan.prompt_cache_mib is not None
+    assert 256 <= found.plan.prompt_cache_mib <= 1024
+
+
 def test_copies_of_weights_that_cannot_fit_are_not_made() -> None:
     flags = MemoryFlags(repacks=True)
     found = fit(8 * GIB, LaunchPlan(8192, 0), flags=flags, cpu=("avx2",))
