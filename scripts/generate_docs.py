@@ -26,6 +26,7 @@ from moetuned.parse.config_sample import reference_page, sample_config
 from moetuned.schema.config import Profile
 from moetuned.schema.event import Event, EventName
 from moetuned.schema.explanation import Explanations
+from moetuned.schema.relief import ReliefPlans
 from moetuned.schema.snapshot import Snapshot
 from moetuned.schema.tunable import Bound, Codec, TunableSpec
 
@@ -44,6 +45,8 @@ GET_PATHS = {
     "/v1/events": '`{"events": [...]}`, oldest first; with `?since=ID` those after the event with that id.',
     "/v1/explain": "Why the verdicts are what they are now: an `Explanations`, below; with `?backend=NAME` of that one only. "
     "Worked out when it is asked for.",
+    "/v1/relief": "What relief would do now and why: a `ReliefPlans`, below; with `?backend=NAME` for that one only. Worked out when it "
+    "is asked for.",
     "/v1/status": "Everything the daemon knows: a `Snapshot`, below.",
 }
 """What each GET path answers. A path that is missing here stops `make docs`."""
@@ -238,6 +241,7 @@ def api_page() -> str:
         "`at_seconds` and `*_since` are on the machine's monotonic clock.",
         *structures(Snapshot),
         *(part for part in structures(Explanations) if part not in structures(Snapshot)),
+        *structures(ReliefPlans),
     )
 
 

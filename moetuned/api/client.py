@@ -15,6 +15,7 @@ from moetuned.api.errors import DaemonError, DaemonRefused, DaemonUnreachable
 from moetuned.api.socket_path import DEFAULT_SOCKET
 from moetuned.schema.event import Event
 from moetuned.schema.explanation import Explanations
+from moetuned.schema.relief import ReliefPlans
 from moetuned.schema.snapshot import Snapshot
 
 TIMEOUT_SECONDS = 5.0
@@ -73,6 +74,11 @@ class Client:
         """Why the verdicts are what they are now, of one backend or of all."""
         query = "" if backend is None else f"?backend={quote(backend, safe='')}"
         return self._decode(self.request("GET", f"/v1/explain{query}"), Explanations)
+
+    def relief(self, backend: str | None = None) -> ReliefPlans:
+        """What relief would do now, for one backend or for all."""
+        query = "" if backend is None else f"?backend={quote(backend, safe='')}"
+        return self._decode(self.request("GET", f"/v1/relief{query}"), ReliefPlans)
 
     def post(self, path: str, payload: object = None) -> object:
         """Ask for an action; returns the decoded JSON of the answer."""

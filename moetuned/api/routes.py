@@ -6,14 +6,15 @@ import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
 
 from moetuned.api.wire import Answer, Request
 from moetuned.schema.event import Event
-from moetuned.schema.explanation import Explanations
+from moetuned.schema.explanation import Explanation, Explanations
+from moetuned.schema.relief import ReliefPlan, ReliefPlans
 from moetuned.schema.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
@@ -22,8 +23,10 @@ _JSON = "application/json"
 _TEXT = "text/plain; charset=utf-8"
 _LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _EVENT_ID = re.compile(r"[0-9A-Za-z_-]{1,64}")
-_GET_PATHS = ("/", "/healthz", "/metrics", "/v1/events", "/v1/explain", "/v1/status")
-_QUERY_KEYS = {"/v1/events": ("since",), "/v1/explain": ("backend",)}
+_GET_PATHS = ("/", "/healthz", "/metrics", "/v1/events", "/v1/explain", "/v1/relief", "/v1/status")
+_QUERY_KEYS = {"/v1/events": ("since",), "/v1/explain": ("backend",), "/v1/relief": ("backend",)}
+
+_Told = TypeVar("_Told", Explanation, ReliefPlan)
 
 Handler = Callable[[str, Mapping[str, object]], tuple[int, object]]
 """`handler(action, payload)` carries out a POST in the loop and returns an HTTP status and what to send as JSON."""
@@ -81,7 +84,8 @@ class Routes:
     """Answers requests from the last Snapshot. What is costly to render is rendered once a Snapshot.
 
     `snapshot` returns the last Snapshot, None before the first tick; `events` returns the kept events after an id
-    (None: all of them), oldest first; `explain` returns why the verdicts are what they are, worked out at each call.
+    (None: all of them), oldest first; `explain` returns why the verdicts are what they are, `relief` what relief would do now, both
+    worked out at each call.
     """
 
     def __init__(
@@ -90,8 +94,10 @@ class Routes:
         events: Callable[[str | None], Sequence[Event]],
         handler: Handler,
         explain: Callable[[], Explanations] = Explanations,
+        relief: Callable[[], ReliefPlans] = ReliefPlans,
     ) -> None:
         self._explain = explain
+        self._relief = relief
         self._snapshot = snapshot
         self._events = events
         self._handler = handler
@@ -138,7 +144,10 @@ class Routes:
                 return _json(200, {"events": list(self._events(_event_id(query.get("since"))))})
             case "/v1/explain":
                 self._last()
-                return _json(200, _of_backend(self._explain(), query.get("backend")))
+                return _json(200, Explanations(_of_backend(self._explain().backends, query.get("backend"))))
+            case "/v1/relief":
+                self._last()
+                return _json(200, ReliefPlans(_of_backend(self._relief().backends, query.get("backend"))))
             case _:
                 return self._render(path, self._last())
 
@@ -191,14 +200,14 @@ def _shown(text: str) -> str:
     return repr(text if len(text) <= 80 else text[:77] + "...")
 
 
-def _of_backend(explained: Explanations, backend: str | None) -> Explanations:
+def _of_backend(found: tuple[_Told, ...], backend: str | None) -> tuple[_Told, ...]:
     if backend is None:
-        return explained
-    found = tuple(one for one in explained.backends if one.backend == backend)
-    if not found:
-        known = ", ".join(one.backend for one in explained.backends) or "none"
+        return found
+    asked = tuple(one for one in found if one.backend == backend)
+    if not asked:
+        known = ", ".join(one.backend for one in found) or "none"
         raise Refusal(404, f"There is no backend {_shown(backend)}; there are: {known}.")
-    return Explanations(found)
+    return asked
 
 
 def _event_id(text: str | None) -> str | None:

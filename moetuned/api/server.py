@@ -26,6 +26,7 @@ from moetuned.api.wire import Answer, Wire, WireError
 from moetuned.schema.config import Api
 from moetuned.schema.event import Event
 from moetuned.schema.explanation import Explanations
+from moetuned.schema.relief import ReliefPlans
 from moetuned.schema.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
@@ -77,9 +78,10 @@ class ApiServer:
         handler: Handler,
         monotonic: Callable[[], float] = time.monotonic,
         explain: Callable[[], Explanations] = Explanations,
+        relief: Callable[[], ReliefPlans] = ReliefPlans,
     ) -> None:
         self._config = config
-        self._routes = Routes(snapshot, events, handler, explain)
+        self._routes = Routes(snapshot, events, handler, explain, relief)
         self._monotonic = monotonic
         self._group = listeners.group_id(config.group)  # once: a look-up over a network would hold up the loop
         self._selector: selectors.BaseSelector | None = None

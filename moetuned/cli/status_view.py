@@ -134,8 +134,7 @@ def _backend(page: _Page, backend: BackendView, now: float) -> None:
     for reason in verdict.reasons[:_REASONS]:
         page.field(label, reason.text)
         label = ""
-    for action in backend.would_do:
-        page.field("would do", action, fg="yellow")
+    _relief(page, backend)
     page.field("verdict", f"phase {verdict.phase}, paging {verdict.paging}, memory {verdict.memory}")
     _memory(page, backend)
     _residency(page, backend)
@@ -165,6 +164,17 @@ def _backend(page: _Page, backend: BackendView, now: float) -> None:
         page.field("model", f"{backend.model_path} ({format_bytes(backend.model_bytes)})")
     elif backend.model_unknown is not None:
         page.field("model", f"unknown: {backend.model_unknown}")
+
+
+def _relief(page: _Page, backend: BackendView) -> None:
+    if backend.before_start is not None:
+        page.field("start", backend.before_start, fg="yellow")
+    label = "relief"
+    for done in backend.relief:
+        page.field(label, done)
+        label = ""
+    for action in backend.would_do:
+        page.field("would do", action, fg="yellow")
 
 
 def _memory(page: _Page, backend: BackendView) -> None:

@@ -20,6 +20,7 @@ from moetuned.daemon.devices import Devices
 from moetuned.daemon.event_log import EventLog
 from moetuned.daemon.heat_keeper import HeatKeeper
 from moetuned.daemon.judging import Judge
+from moetuned.daemon.launching import Launching
 from moetuned.daemon.loop import Loop
 from moetuned.daemon.model_care import ModelCare
 from moetuned.daemon.neighbours import Neighbours
@@ -44,6 +45,7 @@ from moetuned.host.service_notify import ServiceNotifier
 from moetuned.parse.config_problem import ConfigError
 from moetuned.schema.event import EventName
 from moetuned.schema.explanation import Explanations
+from moetuned.schema.relief import ReliefPlans
 from moetuned.schema.snapshot import SelfView, Snapshot, TuneAnswer
 from moetuned.schema.units import format_duration
 from moetuned.state.undo_journal import is_held
@@ -115,7 +117,7 @@ class App:
         if paths.socket is not None:
             api = msgspec.structs.replace(api, socket=paths.socket)
         self._api = ApiServer(
-            api, self._fresh_snapshot, self._events.since, self._request, clock.monotonic, self._explain
+            api, self._fresh_snapshot, self._events.since, self._request, clock.monotonic, self._explain, self._relief
         )
         self._workers = Workers(clock)
         self._swap = SwapKeeper(
@@ -137,7 +139,15 @@ class App:
         self._neighbours = Neighbours(clock, self._workers, self._announcer)
         self._judge = Judge(clock, self._care, self._announcer, neighbours=self._neighbours)
         self._roster = Roster(
-            loop, clock, self._workers, self._care, self._probing, paths.records, self._announcer.say, timing
+            loop,
+            clock,
+            self._workers,
+            self._care,
+            self._probing,
+            paths.records,
+            self._announcer.say,
+            timing,
+            Launching(self._workers, lambda: self._settings).prepare,
         )
 
     def run(self) -> None:
@@ -370,6 +380,9 @@ class App:
     def _explain(self) -> Explanations:
         found = (self._judge.explain(watched, self._settings) for watched in self._roster)
         return Explanations(tuple(one for one in found if one is not None))
+
+    def _relief(self) -> ReliefPlans:
+        return ReliefPlans(tuple(self._judge.relief_plan(watched, self._settings) for watched in self._roster))
 
     def _request(self, action: str, payload: Mapping[str, object]) -> tuple[int, object]:
         """POST requests of the API."""

@@ -121,6 +121,9 @@ class Devices:
             self._look(watched, care, now)
         if care.found is not None:
             watched.disks = care.found.names
+            if care.found.facts and watched.sequential_bytes_per_second is None:
+                paces = self._known_rates().get(_identity(care.found.facts), ())
+                watched.sequential_bytes_per_second = device_pace.sequential(paces)
             self._judge(watched, care, care.found)
         watched.devices = _views(care)
 
@@ -220,6 +223,7 @@ class Devices:
             self._ask_limit(watched, care, found, step.pace, step.slow)
         after = device_pace.remember(best, step.pace)
         if after != best:
+            watched.sequential_bytes_per_second = None
             rates.pop(key, None)
             rates[key] = after
             if self._unsaved_since is None:

@@ -7,22 +7,23 @@ from collections.abc import Sequence
 
 import msgspec
 
-from moetuned.daemon import warm_baseline
+from moetuned.daemon import relieving, warm_baseline
 from moetuned.daemon.announcer import Announcer
-from moetuned.daemon.model_care import ModelCare, kv_cost
+from moetuned.daemon.model_care import ModelCare
 from moetuned.daemon.neighbours import Neighbours
-from moetuned.daemon.settings import Settings, detector_settings, relief_settings
+from moetuned.daemon.settings import Settings, detector_settings
 from moetuned.daemon.watched import Watched
-from moetuned.decide import detector, relief, signals
+from moetuned.decide import detector, signals
 from moetuned.decide.detector_settings import DetectorSettings
 from moetuned.decide.memory_headroom import memory_under_each, memory_view
-from moetuned.decide.supervision import LaunchPlan, Stage
+from moetuned.decide.supervision import Stage
 from moetuned.decide.window import Window, next_window
 from moetuned.host.clock import Clock
 from moetuned.host.sampler import Sampler
 from moetuned.parse.assemble import assemble
 from moetuned.schema.event import EventName
 from moetuned.schema.explanation import Explanation
+from moetuned.schema.relief import ReliefPlan
 from moetuned.schema.sample import Sample
 from moetuned.schema.verdict import Paging, Phase
 
@@ -31,7 +32,6 @@ log = logging.getLogger(__name__)
 WINDOW_SECONDS = 60.0
 HTTP_FRESH_SECONDS = 4.0
 """An answer over HTTP is one for this long, or for two ticks where those are longer."""
-_DEFAULT_MINIMUM_CONTEXT = 2048
 
 
 class Judge:
@@ -170,6 +170,8 @@ class Judge:
             return  # It is on its way out.
         watched.ready_at = now
         watched.next_residency = now
+        if watched.seen_loading:  # One that was taken over may have grown already.
+            watched.own_bytes_when_ready = watched.own_bytes()
         if supervisor is None:
             return
         supervisor.healthy()
@@ -181,28 +183,12 @@ class Judge:
         if just_loaded:
             self._care.want_prompts(watched, settings)
 
+    def relief_plan(self, watched: Watched, settings: Settings) -> ReliefPlan:
+        """What relief would do now, worked out from what the last tick left."""
+        return relieving.plan_of(watched, settings, watched.verdict.at_seconds)
+
     def _relieve(self, watched: Watched, settings: Settings, now: float) -> None:
-        memory, supervisor = watched.memory, watched.supervisor
-        if memory.limit_bytes is None:
-            watched.would_do = ()
-            return
-        limits = relief_settings(settings, memory.limit_bytes, watched.cache_when_steady_bytes)
-        decided = relief.step(watched.relief, watched.verdict, memory, _relief_facts(watched), limits, now)
-        watched.relief, watched.would_do = decided.state, decided.would_do
-        if decided.exhausted is not None:
-            if self._neighbours is not None:
-                self._neighbours.settle(watched)
-            message = f"{watched.name}: memory is near its limit and moetuned can free no more: {decided.exhausted}"
-            reasons = tuple(reason for reason in watched.verdict.reasons if reason.axis == "memory")
-            self._announcer.say(EventName.RELIEF_EXHAUSTED, watched.name, message, reasons)
-        if decided.restart is not None and supervisor is not None:
-            restart = decided.restart
-            log.warning("%s: restarting it: %s", watched.name, restart.reason)
-            self._care.end(watched)
-            cache = restart.prompt_cache_mib
-            if cache is None:
-                cache = supervisor.state.plan.prompt_cache_mib
-            supervisor.restart(LaunchPlan(restart.context_length, cache))
+        relieving.relieve(watched, settings, now, self._care, self._announcer, self._neighbours)
 
 
 def _tells(watched: Watched, begun: detector.Begun, *, oom_killed: bool) -> bool:
@@ -223,18 +209,3 @@ def _tells(watched: Watched, begun: detector.Begun, *, oom_killed: bool) -> bool
     if name == EventName.BACKEND_DOWN:
         watched.down_told = watched.config is not None or oom_killed
     return watched.down_told
-
-
-def _relief_facts(watched: Watched) -> relief.ReliefFacts:
-    supervisor = watched.supervisor
-    context = None if watched.config is None else watched.config.context
-    return relief.ReliefFacts(
-        supervised=supervisor is not None,
-        context_changeable=supervisor is None or supervisor.sets("{context}"),
-        prompt_cache_changeable=supervisor is not None and supervisor.sets("{prompt_cache_mib}"),
-        context_length=watched.context_now(),
-        minimum_context=_DEFAULT_MINIMUM_CONTEXT if context is None else context.minimum,
-        prompt_cache_mib=watched.prompt_cache_mib(),
-        kv_bytes_per_token=kv_cost(watched),
-        ready=watched.ready_at is not None and (supervisor is None or supervisor.state.stage == Stage.READY),
-    )

@@ -133,6 +133,16 @@ class ModelCare:
         self._prompting.tick(watched, settings, now)
         _note_owed(watched)
 
+    def interrupt_warming(self, watched: Watched) -> None:
+        """Stop the process that warms; what is left is warmed once memory is well."""
+        if watched.warming is not None and watched.warm_wanted is None:
+            self.want_warm(watched, "it was interrupted")
+            watched.warming.stop()
+
+    def release_protection(self, watched: Watched) -> None:
+        """Let go of what is locked of its model, because memory is short."""
+        self._protecting.release(watched, "relief frees memory")
+
     def end(self, watched: Watched) -> None:
         """Warm no more, lock nothing, send no prompts; what was learned is kept."""
         self._heat.keep(watched)
@@ -271,8 +281,7 @@ class ModelCare:
         against = _memory_against(watched)
         if against is not None and watched.warm_wanted is None:
             log.info("%s: warming pauses: %s", watched.name, against)
-            self.want_warm(watched, "it was interrupted")
-            watched.warming.stop()
+            self.interrupt_warming(watched)
         elif watched.warm_wanted is None and watched.warming_stopped is None:
             watched.warming_stopped = taken(watched.limits, watched.warming_fills)
             if watched.warming_stopped is not None:

@@ -55,10 +55,8 @@ class Protecting:
         lock = self._locks.get(watched.key)
         if lock is not None:
             why = self._why_end(watched, lock, settings)
-            if why is not None and not lock.told_to_end:
-                log.info("%s: letting go of what is locked: %s", watched.name, why)
-                lock.told_to_end = True
-                lock.held.stop()
+            if why is not None:
+                self.release(watched, why)
             return
         if settings.protect is Protect.OFF or watched.process is None:
             watched.protect = (
@@ -71,6 +69,14 @@ class Protecting:
         if now >= self._next_try.get(watched.key, now):
             self._next_try[watched.key] = now + TRY_SECONDS
             self._begin(watched, settings, now)
+
+    def release(self, watched: Watched, why: str) -> None:
+        """Let go of what is locked, if anything is."""
+        lock = self._locks.get(watched.key)
+        if lock is not None and not lock.told_to_end:
+            log.info("%s: letting go of what is locked: %s", watched.name, why)
+            lock.told_to_end = True
+            lock.held.stop()
 
     def end(self, watched: Watched) -> None:
         """Let go now."""

@@ -10,7 +10,7 @@ from moetuned.daemon.loop import Loop
 from moetuned.daemon.matching import match
 from moetuned.daemon.model_care import ModelCare
 from moetuned.daemon.probing import Probing
-from moetuned.daemon.supervisor import Supervisor
+from moetuned.daemon.supervisor import Prepare, Supervisor
 from moetuned.daemon.watched import Watched
 from moetuned.daemon.workers import Lane, Workers
 from moetuned.decide import relief
@@ -48,7 +48,9 @@ class Roster:
         record_directory: str,
         say: Say,
         timing: sv.Timing = sv.Timing(),  # noqa: B008  frozen
+        prepare: Prepare | None = None,
     ) -> None:
+        """`prepare` is asked what to start before each start; None: they are started as the config says."""
         self._loop = loop
         self._clock = clock
         self._workers = workers
@@ -57,6 +59,7 @@ class Roster:
         self._records = record_directory
         self._say = say
         self._timing = timing
+        self._prepare = prepare
         self._watched: dict[str, Watched] = {}
         self._leaving: list[Supervisor] = []
         self._baselines = warm_baseline.Records(record_directory)
@@ -139,7 +142,7 @@ class Roster:
             watched.relief = relief.ReliefState(restarted_at=leaving.relief_restarts)
             leaving.resume()
             return
-        supervisor = Supervisor(config, self._loop, self._clock, self._records, say, self._timing)
+        supervisor = Supervisor(config, self._loop, self._clock, self._records, say, self._timing, self._prepare)
         watched.supervisor = supervisor
         supervisor.start()
         # Cool-down and budget outlive the daemon that made the restarts; no other start counts for them.

@@ -9,12 +9,16 @@ from moetuned.decide.detector_limits import with_limits
 from moetuned.decide.relief import ReliefSettings
 from moetuned.parse.config_values import HeadroomLimit, at_most, headroom_limit
 from moetuned.schema.config import Config, Mode, Protect
+from moetuned.schema.relief import BeforeStart, StepName
 from moetuned.schema.units import parse_bytes, parse_duration
 
 TARGET_FACTOR = 1.5
 """Relief restores this many times the near limit, so that it is left for good (the detector lets go at 1.25 times)."""
 CACHE_SHARE = 4
 """And room for the page cache the model ran well with, at most this part of the limit."""
+
+LOOKS = 2
+"""Relief samples again before it acts, unless memory is critical."""
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -30,6 +34,10 @@ class Settings(msgspec.Struct, frozen=True):
     at_most: int
     at_most_seconds: float
     cool_down_seconds: float
+    settle_seconds: float
+    steps: tuple[StepName, ...]
+    minimum_context: int | None
+    before_start: BeforeStart
     warm_enabled: bool
     warm_budget_bytes: int | None
     warm_rate_bytes_per_second: int | None
@@ -52,6 +60,10 @@ def settings_of(config: Config) -> Settings:
         at_most=count,
         at_most_seconds=period,
         cool_down_seconds=parse_duration(config.relief.cool_down),
+        settle_seconds=parse_duration(config.relief.settle),
+        steps=tuple(config.relief.steps),
+        minimum_context=config.relief.minimum_context,
+        before_start=config.relief.before_start,
         warm_enabled=config.warm.enabled,
         warm_budget_bytes=None if config.warm.budget == "auto" else parse_bytes(config.warm.budget),
         warm_rate_bytes_per_second=None if config.warm.rate is None else parse_bytes(config.warm.rate),
@@ -77,4 +89,7 @@ def relief_settings(settings: Settings, limit_bytes: int, cache_when_steady_byte
         cool_down_seconds=settings.cool_down_seconds,
         target_headroom_bytes=int(near * TARGET_FACTOR) + cache,
         near_headroom_bytes=near,
+        steps=settings.steps,
+        settle_seconds=settings.settle_seconds,
+        looks=LOOKS,
     )

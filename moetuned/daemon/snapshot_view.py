@@ -55,6 +55,8 @@ def backend_view(watched: Watched, now: float) -> BackendView:
         prompt_cache_mib=watched.prompt_cache_mib(),
         restarts=0 if supervisor is None else supervisor.state.restarts,
         would_do=watched.would_do,
+        relief=watched.relief_reports,
+        before_start=None if supervisor is None else supervisor.before_start,
         cgroup=watched.cgroup.directory,
         neighbours=watched.neighbours,
         devices=watched.devices,

@@ -24,12 +24,27 @@ log = logging.getLogger(__name__)
 Say = Callable[[EventName, str], None]
 
 
+class Prepared(msgspec.Struct, frozen=True):
+    """What to start: the command with its placeholders, and their values. `said`: what is different, and why; `refused`: why not at all."""
+
+    command: tuple[str, ...]
+    plan: sv.LaunchPlan
+    said: str | None = None
+    refused: str | None = None
+
+
+Prepare = Callable[[Backend, sv.LaunchPlan, Callable[[Prepared], None]], None]
+
+
 def command_for(command: Sequence[str], model: str | None, plan: sv.LaunchPlan) -> list[str]:
-    """The arguments with {model}, {context} and {prompt_cache_mib} replaced; nothing else is interpreted, nor a value again."""
+    """The arguments with the placeholders replaced by the plan's values; nothing else is interpreted, nor a value again."""
     values = {
         "{model}": model or "",
         "{context}": str(plan.context_length),
         "{prompt_cache_mib}": str(plan.prompt_cache_mib if plan.prompt_cache_mib is not None else 0),
+        "{slots}": str(plan.slots if plan.slots is not None else 1),
+        "{checkpoints}": str(plan.checkpoints if plan.checkpoints is not None else 0),
+        "{cache_type}": plan.cache_type or "f16",
     }
     return [_filled(argument, values) for argument in command]
 
@@ -44,7 +59,9 @@ def _filled(argument: str, values: Mapping[str, str]) -> str:
 
 def preferred_plan(config: Backend) -> sv.LaunchPlan:
     """What the config wants the backend to be started with."""
-    return sv.LaunchPlan(config.context.preferred, config.prompt_cache_mib)
+    return sv.LaunchPlan(
+        config.context.preferred, config.prompt_cache_mib, config.slots, config.checkpoints, config.cache_type
+    )
 
 
 class Supervisor:
@@ -58,7 +75,9 @@ class Supervisor:
         record_directory: str,
         say: Say,
         timing: sv.Timing = sv.Timing(),  # noqa: B008  frozen
+        prepare: Prepare | None = None,
     ) -> None:
+        """`prepare` is asked what to start before each start but that of relief; None: it is started as it is."""
         self.config = config
         self.say = say
         self._loop = loop
@@ -72,6 +91,16 @@ class Supervisor:
         """How long ago an earlier daemon started the process that was taken over; None when it was not, or is not known."""
         self.relief_restarts: tuple[float, ...] = ()
         """Monotonic seconds of the restarts that were made to free memory, also those of an earlier daemon in this boot."""
+        self.load_seconds: float | None = None
+        """How long it took from its last start until it was ready; None: not seen yet."""
+        self._started_at: float | None = None
+        self._prepare = prepare
+        self._preparing: object | None = None
+        """The start that waits for what there is to start."""
+        self._prepared: tuple[Sequence[str], Sequence[str]] | None = None
+        """A command of the config, and what was made of it."""
+        self.before_start: str | None = None
+        """What was different at its last start from what the config asks for, and why; None: nothing."""
         self._recorded: backend_record.BackendRecord | None = None
         self.state = sv.Supervision(config.name, preferred_plan(config), timing)
 
@@ -131,6 +160,12 @@ class Supervisor:
 
     def healthy(self) -> None:
         """It answered that it is ready."""
+        if self.state.stage is sv.Stage.LOADING and self._started_at is not None:
+            self.load_seconds, self._started_at = self._clock.monotonic() - self._started_at, None
+            if self._recorded is not None:
+                self._amend(
+                    msgspec.structs.replace(self._recorded, load_seconds=self.load_seconds), "how long it loads"
+                )
         self._do(sv.healthy(self.state, self._clock.monotonic()))
 
     def tick(self) -> None:
@@ -167,6 +202,7 @@ class Supervisor:
 
     def let_go(self) -> None:
         """Stop watching without ending it: the next daemon takes it over."""
+        self._preparing = None
         if self.process is not None:
             self._loop.remove(self.process.fileno())
             self.process.close()
@@ -188,6 +224,9 @@ class Supervisor:
                     if self.process is not None:
                         log.info("%s: asking process %d to end", self.config.name, self.process.identity.pid)
                         self.process.terminate()
+                    elif self._preparing is not None:
+                        self._preparing = None
+                        self._do(sv.exited(self.state, "was not started", self._clock.monotonic()))
                 case sv.Kill():
                     log.warning("%s: it does not end within its time; killing it", self.config.name)
                     self.kill()
@@ -197,8 +236,37 @@ class Supervisor:
                     log.warning("%s", message)
 
     def _start(self, plan: sv.LaunchPlan) -> None:
+        command = self._supervise.command
+        if self._prepare is None:
+            self._spawn(plan, command)
+            return
+        if self.state.restart_began is not None and self._prepared is not None and self._prepared[0] == command:
+            self._spawn(plan, self._prepared[1])  # It is known to fit: it has less than before.
+            return
+        mine = self._preparing = object()
+
+        def done(prepared: Prepared) -> None:
+            if self._preparing is not mine:
+                return
+            self._preparing = None
+            self._begin(command, prepared)
+
+        self._prepare(self.config, plan, done)
+
+    def _begin(self, command: Sequence[str], prepared: Prepared) -> None:
+        self.before_start = prepared.said
+        if prepared.refused is not None:
+            self._do(sv.failed_to_start(self.state, prepared.refused, self._clock.monotonic()))
+            return
+        if prepared.said is not None:
+            log.warning("%s: %s", self.config.name, prepared.said)
+        self._prepared = (command, prepared.command)
+        self.state = msgspec.structs.replace(self.state, plan=prepared.plan)
+        self._spawn(prepared.plan, prepared.command)
+
+    def _spawn(self, plan: sv.LaunchPlan, command: Sequence[str]) -> None:
         supervise = self._supervise
-        argv = command_for(supervise.command, self.config.model, plan)
+        argv = command_for(command, self.config.model, plan)
         try:
             process = spawn.start(
                 argv,
@@ -211,8 +279,9 @@ class Supervisor:
         except spawn.StartError as error:
             self._do(sv.failed_to_start(self.state, str(error), self._clock.monotonic()))
             return
-        self._template = supervise.command
+        self._template = command
         self.adopted, self.adopted_age_seconds = False, None
+        self._started_at = self._clock.monotonic()
         log.info("%s: started as process %d%s", self.config.name, process.identity.pid, self._with(plan))
         self._watch(process)
         self._record(process, argv, plan)
@@ -223,6 +292,12 @@ class Supervisor:
             parts.append(f"a context of {plan.context_length} tokens")
         if self.sets("{prompt_cache_mib}"):
             parts.append(f"a prompt cache of {plan.prompt_cache_mib} MiB")
+        if self.sets("{slots}"):
+            parts.append(f"{plan.slots} {'slot' if plan.slots == 1 else 'slots'}")
+        if self.sets("{checkpoints}"):
+            parts.append(f"{plan.checkpoints} checkpoints a slot")
+        if self.sets("{cache_type}"):
+            parts.append(f"a KV cache of {plan.cache_type}")
         return " with " + " and ".join(parts) if parts else ""
 
     def _record(self, process: spawn.SupervisedProcess, argv: list[str], plan: sv.LaunchPlan) -> None:
@@ -238,6 +313,9 @@ class Supervisor:
                 started_wall_seconds=self._clock.wall(),
                 relief_restarts_at=self.relief_restarts,
                 warm_owed=True,
+                slots=plan.slots,
+                checkpoints=plan.checkpoints,
+                cache_type=plan.cache_type,
             )
             backend_record.write(record, self._directory)
             self._recorded = record
@@ -262,7 +340,10 @@ class Supervisor:
             return False
         if process is None:
             return False
-        plan = sv.LaunchPlan(record.context_length, record.prompt_cache_mib)
+        plan = sv.LaunchPlan(
+            record.context_length, record.prompt_cache_mib, record.slots, record.checkpoints, record.cache_type
+        )
+        self.load_seconds = record.load_seconds
         self.state = sv.adopt(self.state, plan)
         if record.started_wall_seconds is not None:
             self.adopted_age_seconds = max(0.0, self._clock.wall() - record.started_wall_seconds)

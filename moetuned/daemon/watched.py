@@ -13,6 +13,7 @@ from moetuned.decide import detector
 from moetuned.decide.facts import BackendFacts
 from moetuned.decide.launch_facts import with_launch
 from moetuned.decide.relief import ReliefState
+from moetuned.decide.relief_ladder import KvChoices
 from moetuned.host.backend_http import Probe
 from moetuned.host.cgroup import MemoryCgroup
 from moetuned.host.model_files import ModelFile
@@ -96,6 +97,14 @@ class Watched:
         self.hung_told = False
         self.relief = ReliefState()
         self.would_do: tuple[str, ...] = ()
+        self.relief_reports: tuple[str, ...] = ()
+        """What became of the last steps of relief, oldest first."""
+        self.own_bytes_when_ready: int | None = None
+        """Its own memory, in RAM and swapped out, when its process was ready; None: not seen then."""
+        self.sequential_bytes_per_second: float | None = None
+        """The most that the devices under its model were seen to give in order; None: not known."""
+        self.kv_choices: tuple[object, KvChoices | None] | None = None
+        """What other settings of its KV cache would cost, and of what that was computed."""
 
         self.warm = WarmView()
         self.warm_wanted: str | None = None
@@ -193,6 +202,18 @@ class Watched:
             return self.supervisor.state.plan.prompt_cache_mib
         return None if self.description is None else self.description.prompt_cache_mib
 
+    def slots_now(self) -> int | None:
+        """Slots it was started with; None: nothing was said, or it is unknown."""
+        if self.supervisor is not None and self.supervisor.sets("{slots}"):
+            return self.supervisor.state.plan.slots
+        return None if self.description is None else self.description.slots
+
+    def own_bytes(self) -> int | None:
+        """Its own memory, in RAM and swapped out; None: unknown."""
+        if self.memory.backend_anonymous_bytes is None:
+            return None
+        return self.memory.backend_anonymous_bytes + (self.memory.backend_swap_bytes or 0)
+
     def follow_process(self, identity: ProcessIdentity, now: float) -> None:
         """Take this process for the backend from now on."""
         if self.process == identity:
@@ -226,5 +247,6 @@ class Watched:
         self.residency_unknown = "the backend does not run"
         self.http, self.http_at = {}, None
         self.would_do = ()
+        self.own_bytes_when_ready = None
         if self.warming is not None:
             self.warming.stop()

@@ -119,6 +119,11 @@ def comparable(pace: Pace, best: Iterable[Pace]) -> Pace | None:
     return max(fitting, key=lambda one: one.bytes_per_second, default=None)
 
 
+def sequential(best: Iterable[Pace]) -> float | None:
+    """The most that was seen of a read in order, bytes a second; None: nothing."""
+    return max((one.bytes_per_second for one in best if one.in_order), default=None)
+
+
 def remember(best: Sequence[Pace], pace: Pace) -> tuple[Pace, ...]:
     """`best` with `pace`, if that says more; what is as slow with more is left out. At most 24, the newest."""
     known = comparable(pace, best)

@@ -11,7 +11,8 @@ DEFAULT_BATCH_TOKENS, DEFAULT_MICRO_BATCH_TOKENS = 2048, 512
 """-b and -ub of llama-server where nothing is said (tools/server/README.md)."""
 DEFAULT_PROMPT_CACHE_MIB = 8192
 """--cache-ram of llama-server where nothing is said."""
-_LLAMA_CPP = ("llama-server", "xllamacpp")
+LLAMA_CPP = ("llama-server", "xllamacpp")
+"""Kinds whose defaults these are."""
 
 
 def with_launch(
@@ -21,7 +22,7 @@ def with_launch(
     if said is None:
         return facts
     cache_mib = said.prompt_cache_mib
-    if cache_mib is None and kind in _LLAMA_CPP:
+    if cache_mib is None and kind in LLAMA_CPP:
         cache_mib = DEFAULT_PROMPT_CACHE_MIB
     context = said.context_length
     return msgspec.structs.replace(

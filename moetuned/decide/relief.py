@@ -1,35 +1,42 @@
-"""What to do when memory nears its limit: the smallest restart that helps, at most so often, or say why not.
+"""What to do when memory nears its limit: the smallest steps that help, a restart at most so often, or say why not.
 
-Pure: `step` takes the state and returns the next one with the restart to make. The KV cache is allocated whole when a
-llama.cpp server starts and never grows, and the prompt cache is anonymous memory up to `--cache-ram`; so both are given
-up in one restart (each restart reads the whole model once).
+Pure: `step` takes the state and returns the next one with what to do. The steps are those of `decide.relief_ladder`. What needs no
+restart is done first and alone, and its effect is waited for; what needs one is joined into one restart. What did not move the numbers
+is reported and not done again before memory was well; nothing is done while headroom rises by itself.
 """
 
 from __future__ import annotations
 
 import msgspec
 
+from moetuned.decide import relief_ladder
+from moetuned.decide.relief_ladder import Ladder, ReliefFacts, headroom_ahead_bytes
 from moetuned.schema.action import RestartBackend
+from moetuned.schema.relief import DEFAULT_STEPS, StepName
 from moetuned.schema.snapshot import MemoryView
 from moetuned.schema.units import format_bytes, format_duration
 from moetuned.schema.verdict import MemoryState, Verdict
 
-MIB = 1 << 20
-CONTEXT_STEP = 256
-"""llama.cpp pads the context to a multiple of this (src/llama-context.cpp)."""
-WORTHWHILE = 0.1
-"""A restart that frees less than this share of what is missing is not worth a full read of the model."""
-FORESIGHT_SECONDS = 30.0
-"""Memory that grows steadily is taken to go on for this long: until the backend is back and somebody has looked."""
+__all__ = ["Relief", "ReliefFacts", "ReliefSettings", "ReliefState", "Trial", "headroom_ahead_bytes", "plan_restart"]
+
 ACT_SECONDS = 15.0
 """Growth alone is reason to act only when the limit is this near: a shorter time than a restart may take is too late."""
+MOVED_SHARE = 0.25
+"""A step moved the numbers when at least this share of what it surely frees is seen,"""
+MOVED_BYTES = relief_ladder.NOTICEABLE_BYTES
+"""and at least this much."""
+RISING_BYTES = 4 << 20
+"""Headroom that grew by less from one look to the next does not rise."""
+LOOKS_APART_SECONDS = 10.0
+"""Looks further apart are not compared."""
 
 
 class ReliefSettings(msgspec.Struct, frozen=True):
     """How much relief may do.
 
     `target_headroom_bytes`: headroom to restore, above the near limit so that it stays away. `near_headroom_bytes`: below it
-    memory is near its limit whatever it does next.
+    memory is near its limit whatever it does next. `settle_seconds` after a step its effect is judged; None: it is not judged.
+    `looks`: so many in a row must see that memory is near its limit before anything is done; critical is acted on at once.
     """
 
     act: bool
@@ -38,108 +45,68 @@ class ReliefSettings(msgspec.Struct, frozen=True):
     cool_down_seconds: float
     target_headroom_bytes: int
     near_headroom_bytes: int = 0
+    steps: tuple[StepName, ...] = DEFAULT_STEPS
+    settle_seconds: float | None = None
+    looks: int = 1
 
 
-class ReliefFacts(msgspec.Struct, frozen=True):
-    """What is known of the backend. `supervised`: moetuned may restart it; `context_changeable`: its command takes one."""
+class Trial(msgspec.Struct, frozen=True):
+    """Steps whose effect is not known yet, and how memory was before them. `since` None: the restart is under way."""
 
-    supervised: bool
-    context_changeable: bool
-    prompt_cache_changeable: bool
-    context_length: int | None
-    minimum_context: int
-    prompt_cache_mib: int | None
-    kv_bytes_per_token: int | None
-    ready: bool
+    steps: tuple[StepName, ...]
+    headroom_bytes: int
+    own_bytes: int | None
+    sure_bytes: int
+    restart: bool
+    since: float | None = None
 
 
 class ReliefState(msgspec.Struct, frozen=True):
-    """What relief remembers of one backend. `restarted_at`: times (monotonic seconds) of the restarts it asked for."""
+    """What relief remembers of one backend. `restarted_at`: times (monotonic seconds) of the restarts it asked for.
+
+    `useless`: steps that did not move the numbers since memory was well. `looked`: when headroom was seen last, and how much.
+    """
 
     restarted_at: tuple[float, ...] = ()
     restarting: bool = False
     exhausted: bool = False
+    trial: Trial | None = None
+    useless: tuple[StepName, ...] = ()
+    looks: int = 0
+    looked: tuple[float, int] | None = None
 
 
 class Relief(msgspec.Struct, frozen=True):
-    """One decision. `exhausted`: set at the tick at which nothing is left to do, the sentence to say."""
+    """One decision. `own`: steps to take that need no restart. `exhausted`: set at the tick at which nothing is left to do, the
+    sentence to say. `report`: what became of the steps before, set at the tick at which that is known.
+    """
 
     state: ReliefState
     restart: RestartBackend | None = None
     would_do: tuple[str, ...] = ()
     exhausted: str | None = None
-
-
-def shorter_context(facts: ReliefFacts, deficit_bytes: int) -> int | None:
-    """The longest shorter context (tokens) that frees `deficit_bytes`, not below the minimum; None: none is shorter.
-
-    Without a known KV cost it is half of what there is.
-    """
-    now = facts.context_length
-    if now is None or not facts.context_changeable or now <= facts.minimum_context:
-        return None
-    if facts.kv_bytes_per_token:
-        tokens = -(-max(deficit_bytes, 1) // facts.kv_bytes_per_token)
-        wanted = (now - tokens) // CONTEXT_STEP * CONTEXT_STEP
-    else:
-        wanted = now // 2 // CONTEXT_STEP * CONTEXT_STEP
-    return max(min(wanted, now - 1), facts.minimum_context)
-
-
-def fitting_prompt_cache(facts: ReliefFacts, headroom_after_bytes: int) -> int | None:
-    """Prompt cache (MiB) that takes at most a quarter of the headroom there will be, in steps of 64; None: leave it."""
-    if not facts.prompt_cache_changeable or not facts.prompt_cache_mib:
-        return None
-    fits = max(headroom_after_bytes, 0) // 4 // MIB // 64 * 64
-    return min(facts.prompt_cache_mib, fits)
+    own: tuple[StepName, ...] = ()
+    report: str | None = None
 
 
 def plan_restart(
     backend: str, facts: ReliefFacts, memory: MemoryView, target_headroom_bytes: int
 ) -> RestartBackend | None:
-    """The one restart that would bring `target_headroom_bytes` back, or the nearest to it; None: none would help."""
-    if memory.headroom_bytes is None or facts.context_length is None:
-        return None
-    ahead = headroom_ahead_bytes(memory.headroom_bytes, memory.seconds_to_limit)
-    deficit = max(target_headroom_bytes - ahead, 1)
-    context = shorter_context(facts, deficit)
-    new_context = facts.context_length if context is None else context
-    per_token = facts.kv_bytes_per_token
-    kv_freed = (facts.context_length - new_context) * per_token if per_token else 0
-    cache = fitting_prompt_cache(facts, ahead + kv_freed)
-    cache_freed = (facts.prompt_cache_mib or 0) * MIB - cache * MIB if cache is not None else 0
-    known = per_token is not None or context is None
-    if context is None and cache_freed <= 0:
-        return None
-    if known and kv_freed + cache_freed < WORTHWHILE * (target_headroom_bytes - memory.headroom_bytes):
-        return None
-    frees = kv_freed + cache_freed if known else None
-    parts = []
-    if context is not None:
-        parts.append(f"context {facts.context_length} -> {new_context}")
-    if cache is not None and cache_freed > 0:
-        parts.append(f"prompt cache {facts.prompt_cache_mib} -> {cache} MiB")
-    what = " and ".join(parts)
-    about = f", frees up to {format_bytes(frees)}" if frees is not None else ""
-    return RestartBackend(
-        backend=backend,
-        context_length=new_context,
-        prompt_cache_mib=cache,
-        reason=f"headroom {format_bytes(memory.headroom_bytes)}: restart with {what}{about}",
-        frees_bytes=frees,
-    )
-
-
-def headroom_ahead_bytes(headroom_bytes: int, seconds_to_limit: float | None) -> int:
-    """Headroom (may be negative) after `FORESIGHT_SECONDS` of the growth that reaches the limit in that time."""
-    if not seconds_to_limit:
-        return headroom_bytes
-    return int(headroom_bytes * (1 - FORESIGHT_SECONDS / seconds_to_limit))
+    """The one restart that would bring `target_headroom_bytes` back, or the nearest to it; None: none would help, or is needed."""
+    ladder = relief_ladder.climb(backend, facts, memory, target_headroom_bytes)
+    return None if ladder is None else ladder.restart
 
 
 def restarted(state: ReliefState) -> ReliefState:
     """The restart asked for is over, well or not."""
     return msgspec.structs.replace(state, restarting=False)
+
+
+def ladder(
+    state: ReliefState, backend: str, memory: MemoryView, facts: ReliefFacts, settings: ReliefSettings
+) -> Ladder | None:
+    """All steps as they stand now; None: the headroom is not known."""
+    return relief_ladder.climb(backend, facts, memory, settings.target_headroom_bytes, settings.steps, state.useless)
 
 
 def step(
@@ -152,21 +119,136 @@ def step(
 ) -> Relief:
     """Decide for one backend at `now` (monotonic seconds). Acts on nothing unknown, never twice within a cool-down."""
     if verdict.memory not in (MemoryState.NEAR_LIMIT, MemoryState.CRITICAL):
-        recovered = verdict.memory == MemoryState.OK and state.exhausted
-        return Relief(msgspec.structs.replace(state, exhausted=False) if recovered else state)
+        return _away(state, verdict.memory)
     if state.restarting or not facts.ready:
         return Relief(state)
-    plan = plan_restart(verdict.backend, facts, memory, settings.target_headroom_bytes)
-    if _can_wait(memory, settings):
-        return Relief(state, would_do=() if plan is None else (f"{plan.reason}, if memory goes on growing",))
-    if plan is None:
-        if not facts.supervised or facts.context_length is None:
-            return Relief(state)
-        return _exhausted(state, "no shorter context or smaller prompt cache would free enough memory")
-    if not facts.supervised:
-        return Relief(
-            state, would_do=(f"{plan.reason}; moetuned does not supervise {verdict.backend}, do it yourself",)
+    state, report, rising = _look(state, memory, facts, settings, now)
+    decided = _decide(state, verdict, memory, facts, settings, now, rising=rising)
+    return msgspec.structs.replace(decided, report=report)
+
+
+def _away(state: ReliefState, memory: MemoryState) -> Relief:
+    """Memory is not near its limit, or that is unknown: then nothing is forgotten but how often it was seen."""
+    state = msgspec.structs.replace(state, looks=0, looked=None)
+    if memory is not MemoryState.OK:
+        return Relief(state)
+    report = None
+    if state.trial is not None and not state.restarting:
+        report = f"{_names(state.trial.steps)}: memory is not near its limit any more"
+    trial = state.trial if state.restarting else None
+    return Relief(msgspec.structs.replace(state, exhausted=False, useless=(), trial=trial), report=report)
+
+
+def _look(
+    state: ReliefState, memory: MemoryView, facts: ReliefFacts, settings: ReliefSettings, now: float
+) -> tuple[ReliefState, str | None, bool]:
+    """The state after another look; what became of the last steps, once that is known; whether headroom rises."""
+    headroom, before = memory.headroom_bytes, state.looked
+    rising = (
+        headroom is not None
+        and before is not None
+        and now - before[0] <= LOOKS_APART_SECONDS
+        and headroom > before[1] + RISING_BYTES
+    )
+    looked = None if headroom is None else (now, headroom)
+    state, report = _judge(state, memory, facts, settings, now)
+    return msgspec.structs.replace(state, looks=state.looks + 1, looked=looked), report, rising
+
+
+def _judge(
+    state: ReliefState, memory: MemoryView, facts: ReliefFacts, settings: ReliefSettings, now: float
+) -> tuple[ReliefState, str | None]:
+    trial = state.trial
+    if trial is None or settings.settle_seconds is None or memory.headroom_bytes is None:
+        return state, None
+    if trial.since is None:
+        trial = msgspec.structs.replace(trial, since=now)
+        state = msgspec.structs.replace(state, trial=trial)
+    assert trial.since is not None
+    if now - trial.since < settings.settle_seconds:
+        return state, None
+    # What others took meanwhile is no fault of the steps: the backend's own memory counts, too.
+    own = 0 if trial.own_bytes is None or facts.own_bytes is None else trial.own_bytes - facts.own_bytes
+    moved = max(memory.headroom_bytes - trial.headroom_bytes, own)
+    names = _names(trial.steps)
+    if moved >= max(MOVED_BYTES, MOVED_SHARE * trial.sure_bytes):
+        return msgspec.structs.replace(state, trial=None), f"{names}: freed {format_bytes(moved)}"
+    useless = tuple(dict.fromkeys((*state.useless, *trial.steps)))
+    text = (
+        f"{names}: did not move the numbers (headroom {format_bytes(trial.headroom_bytes)} before, "
+        f"{format_bytes(memory.headroom_bytes)} after); not done again until memory is well"
+    )
+    return msgspec.structs.replace(state, trial=None, useless=useless), text
+
+
+def _decide(
+    state: ReliefState,
+    verdict: Verdict,
+    memory: MemoryView,
+    facts: ReliefFacts,
+    settings: ReliefSettings,
+    now: float,
+    *,
+    rising: bool,
+) -> Relief:
+    found = ladder(state, verdict.backend, memory, facts, settings)
+    if found is None or found.missing_bytes == 0:
+        return Relief(state)
+    plan = found.restart
+    hurry = verdict.memory is MemoryState.CRITICAL or 0 < (memory.seconds_to_limit or 0.0) <= ACT_SECONDS
+    wait = _wait(state, memory, settings, hurry=hurry, rising=rising)
+    if wait is not None:
+        then = _restart(state, found, memory, facts, settings, verdict.backend, now)
+        if then.would_do and not _can_wait(memory, settings):  # it would not be done then either
+            return Relief(state, would_do=then.would_do)
+        return Relief(state, would_do=() if plan is None else (f"{plan.reason}, {wait}",))
+    if found.own and (state.trial is None or not set(_own_names(found)) <= set(state.trial.steps)):
+        state = _trying(state, found, memory, facts, now)
+        if found.own_suffices or not hurry or plan is None:
+            return Relief(state, own=_own_names(found))
+        return msgspec.structs.replace(
+            _restart(state, found, memory, facts, settings, verdict.backend, now), own=_own_names(found)
         )
+    return _restart(state, found, memory, facts, settings, verdict.backend, now)
+
+
+def _wait(state: ReliefState, memory: MemoryView, settings: ReliefSettings, *, hurry: bool, rising: bool) -> str | None:
+    """What is waited for before anything is done, the end of a sentence; None: it is time."""
+    if _can_wait(memory, settings):
+        return "if memory goes on growing"
+    if rising:
+        return "if headroom stops rising"
+    if state.looks < settings.looks and not hurry:
+        return "if the next look says the same"
+    trial = state.trial
+    if trial is None or settings.settle_seconds is None or (hurry and not trial.restart):
+        return None
+    return f"if that is still so {format_duration(settings.settle_seconds)} after: {_names(trial.steps)}"
+
+
+def _trying(state: ReliefState, found: Ladder, memory: MemoryView, facts: ReliefFacts, now: float) -> ReliefState:
+    sure = sum(step.sure_bytes for step in found.own)
+    trial = Trial(_own_names(found), memory.headroom_bytes or 0, facts.own_bytes, sure, restart=False, since=now)
+    return msgspec.structs.replace(state, trial=trial)
+
+
+def _restart(
+    state: ReliefState,
+    found: Ladder,
+    memory: MemoryView,
+    facts: ReliefFacts,
+    settings: ReliefSettings,
+    backend: str,
+    now: float,
+) -> Relief:
+    """Restart it, or say why not."""
+    plan = found.restart
+    if plan is None:
+        if found.own or not facts.supervised or facts.context_length is None:
+            return Relief(state)
+        return _exhausted(state, f"no step that is left would free enough memory: {_why_none(found)}")
+    if not facts.supervised:
+        return Relief(state, would_do=(f"{plan.reason}; moetuned does not supervise {backend}, do it yourself",))
     if not settings.act:
         return Relief(state, would_do=(f"{plan.reason} (relief.mode is observe)",))
     recent = tuple(at for at in state.restarted_at if now - at < settings.at_most_seconds)
@@ -177,7 +259,10 @@ def step(
         return _exhausted(
             state, f"{len(recent)} restarts within {format_duration(settings.at_most_seconds)} are the most allowed"
         )
-    return Relief(ReliefState(restarted_at=(*recent, now), restarting=True), restart=plan)
+    sure = sum(step.sure_bytes for step in found.steps if step.taken and step.restart)
+    trial = Trial(plan.steps, memory.headroom_bytes or 0, facts.own_bytes, sure, restart=True)
+    after = msgspec.structs.replace(state, restarted_at=(*recent, now), restarting=True, exhausted=False, trial=trial)
+    return Relief(after, restart=plan)
 
 
 def _can_wait(memory: MemoryView, settings: ReliefSettings) -> bool:
@@ -193,3 +278,17 @@ def _exhausted(state: ReliefState, why: str) -> Relief:
     if state.exhausted:
         return Relief(state)
     return Relief(msgspec.structs.replace(state, exhausted=True), exhausted=why)
+
+
+def _why_none(found: Ladder) -> str:
+    """The steps that are not taken though they might free something, with why."""
+    said = (f"{step.what}: {step.why_not}" for step in found.steps if step.restart and step.why_not is not None)
+    return "; ".join(said)
+
+
+def _own_names(found: Ladder) -> tuple[StepName, ...]:
+    return tuple(step.name for step in found.own)
+
+
+def _names(steps: tuple[StepName, ...]) -> str:
+    return " and ".join(name.value.replace("_", " ") for name in steps)

@@ -41,10 +41,16 @@ class Stage(StrEnum):
 
 
 class LaunchPlan(msgspec.Struct, frozen=True):
-    """What the backend is started with: context length (tokens) and prompt cache (MiB; None: not given)."""
+    """What the backend is started with: context length (tokens), prompt cache (MiB), slots, context checkpoints a slot and KV type.
+
+    None: not given.
+    """
 
     context_length: int
     prompt_cache_mib: int | None = None
+    slots: int | None = None
+    checkpoints: int | None = None
+    cache_type: str | None = None
 
 
 class Start(msgspec.Struct, frozen=True):

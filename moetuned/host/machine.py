@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Mapping
 
-from moetuned.host.cgroup import CGROUP_ROOT, memory_cgroup
+from moetuned.host.cgroup import CGROUP_ROOT, MemoryCgroup, memory_cgroup
 from moetuned.host.fs import HostFS, RealFS, read_or_none
 from moetuned.parse.cgroup_memory import cgroup_file_names, parse_cgroup_memory
 from moetuned.parse.cpu_info import parse_cpu_features, parse_cpu_list, parse_load
@@ -24,15 +24,18 @@ class MachineError(Exception):
     """The memory of this machine cannot be found out; the text is one sentence."""
 
 
-def read_machine(pid: int, cpus: frozenset[int], fs: HostFS = _REAL) -> MachineFacts:
-    """The machine as process `pid`, which may run on `cpus`, sees it. Raises MachineError when its RAM is not known."""
+def read_machine(pid: int, cpus: frozenset[int], fs: HostFS = _REAL, cgroup: str | None = None) -> MachineFacts:
+    """The machine as process `pid`, which may run on `cpus`, sees it, or would in the directory `cgroup`.
+
+    Raises MachineError when its RAM is not known.
+    """
     meminfo = parse_meminfo(read_or_none(fs, "/proc/meminfo"))
     if meminfo is None or meminfo.total_bytes is None:
         raise MachineError("/proc/meminfo does not say how much memory there is; say it with --ram")
     limit = Amount(meminfo.total_bytes, meminfo.total_bytes, "RAM (MemTotal)")
     system = _taken(meminfo)
     swap = meminfo.swap_total_bytes or 0
-    found = _cgroup_limit(pid, fs)
+    found = _cgroup_limit(memory_cgroup(pid, fs) if cgroup is None else _at(cgroup, fs), fs)
     if found is not None:
         directory, size, memory = found
         inside = _taken_inside(memory)
@@ -65,12 +68,15 @@ def _taken(meminfo: MemInfo) -> Amount:
     return Amount(size, size, "MemTotal - MemAvailable now")
 
 
-def _cgroup_limit(pid: int, fs: HostFS) -> tuple[str, int, CgroupMemory] | None:
+def _at(directory: str, fs: HostFS) -> MemoryCgroup:
+    return MemoryCgroup(directory, 1 if fs.exists(f"{directory}/memory.limit_in_bytes") else 2)
+
+
+def _cgroup_limit(place: MemoryCgroup, fs: HostFS) -> tuple[str, int, CgroupMemory] | None:
     """The tightest limit from the process's cgroup up: its directory, bytes, and the memory counted there.
 
     A container that sees its own cgroup as the root still finds its limit in the root's files.
     """
-    place = memory_cgroup(pid, fs)
     if place.version is None or place.unknown is not None:
         return None
     top = CGROUP_ROOT if place.version == 2 else f"{CGROUP_ROOT}/memory"

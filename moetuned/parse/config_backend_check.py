@@ -9,9 +9,18 @@ from collections.abc import Collection, Iterator
 from moetuned.parse.config_problem import Problem, any_of, key_path, shown
 from moetuned.parse.config_values import url_port
 from moetuned.schema.config import Backend, Config, Context, Mode, SuperviseProcess
+from moetuned.schema.relief import StepName
 from moetuned.schema.units import parse_bytes
 
-PLACEHOLDERS = ("model", "context", "prompt_cache_mib")
+PLACEHOLDERS = ("model", "context", "prompt_cache_mib", "slots", "checkpoints", "cache_type")
+_WITH_KEY = {"prompt_cache_mib": "2048", "slots": "1", "checkpoints": "4", "cache_type": "f16"}
+"""Placeholders with a key of the same name that must be set, and an example of a value."""
+_CAN = {
+    "prompt_cache_mib": "shrink the prompt cache",
+    "slots": "take it to one slot",
+    "checkpoints": "keep fewer checkpoints",
+    "cache_type": "quantise the KV cache",
+}
 _CGROUP_ROOT = "/sys/fs/cgroup"
 # A word in single braces. Not {{…}} of chat templates, nor JSON such as {"enable_thinking": false}.
 _PLACEHOLDER = re.compile(r"(?<!\{)\{([A-Za-z_][A-Za-z0-9_]*)\}(?!\})")
@@ -128,18 +137,19 @@ def _check_words(path: _Path, backend: Backend, process: SuperviseProcess, used:
 def _check_placeholders(path: _Path, backend: Backend, process: SuperviseProcess, used: set[str]) -> Iterator[Problem]:
     for name in sorted(used.difference(PLACEHOLDERS)):
         near = difflib.get_close_matches(name.lower(), PLACEHOLDERS, n=1, cutoff=0.5)
-        hint = f"did you mean {{{near[0]}}}?" if near else "known: {model}, {context}, {prompt_cache_mib}"
+        hint = f"did you mean {{{near[0]}}}?" if near else f"known: {', '.join(f'{{{one}}}' for one in PLACEHOLDERS)}"
         if any(f"${{{name}}}" in word for word in process.command):
             hint += " (no shell reads the command, so variables are not replaced: write the value)"
         yield _error((*path, "command"), f"{{{name}}}", f"is no placeholder; {hint}")
     if "model" in used and backend.model is None:
         yield _error((*path, "command"), "{model}", f"is used, but {key_path((*path[:-1], 'model'))} is not set")
-    if "prompt_cache_mib" in used and backend.prompt_cache_mib is None:
-        key = key_path((*path[:-1], "prompt_cache_mib"))
-        yield _error((*path, "command"), "{prompt_cache_mib}", f"is used, but {key} is not set; write e.g. 2048")
-    if backend.prompt_cache_mib is not None and "prompt_cache_mib" not in used:
-        hint = "has no effect: the command does not use {prompt_cache_mib}"
-        yield _warning((*path[:-1], "prompt_cache_mib"), backend.prompt_cache_mib, hint)
+    for name, example in _WITH_KEY.items():
+        value, key = getattr(backend, name), (*path[:-1], name)
+        if name in used and value is None:
+            hint = f"is used, but {key_path(key)} is not set; write e.g. {example}"
+            yield _error((*path, "command"), f"{{{name}}}", hint)
+        if value is not None and name not in used:
+            yield _warning(key, value, f"has no effect: the command does not use {{{name}}}")
 
 
 def _check_relief(
@@ -149,15 +159,21 @@ def _check_relief(
 
     Both escapes are explicit: relief may observe, or the context's minimum may equal its preferred length.
     """
+    if StepName.QUANTISE_KV_CACHE in config.relief.steps and "cache_type" not in used:
+        hint = "has no {cache_type}, so relief cannot quantise its KV cache"
+        yield _warning((*path, "command"), None, hint)
     if "context" in used or backend.context.minimum == backend.context.preferred:
+        return
+    if StepName.SHORTER_CONTEXT not in config.relief.steps:
         return
     fixed = flag_value(process.command, _CONTEXT_FLAGS)
     cure = f"write {{context}} in place of {fixed}" if fixed is not None else 'add -c and "{context}"'
     if config.relief.mode is not Mode.ACT:
         if backend.context != Context():
             yield _warning((*path, "command"), None, f"has no {{context}}, so context.preferred has no effect; {cure}")
-    elif "prompt_cache_mib" in used:
-        yield _warning((*path, "command"), None, f"has no {{context}}: relief can only shrink the prompt cache; {cure}")
+    elif used & set(_WITH_KEY):
+        able = [_CAN[name] for name in _WITH_KEY if name in used]
+        yield _warning((*path, "command"), None, f"has no {{context}}: relief can only {' and '.join(able)}; {cure}")
     else:
         hint = f"has no {{context}}, but relief.mode is act and a restart could not free anything; {cure}"
         yield _error((*path, "command"), None, f"{hint}, or set context.minimum to context.preferred")

@@ -50,6 +50,7 @@ _EXAMPLES: Mapping[str, str] = {
   memory_low: 8GiB
   io_weight: 500""",
     "warm.rate": "1GiB",
+    "relief.minimum_context": "2048",
     "warm.prompts": "default",
 }
 """Values to show for keys whose default says nothing, such as an empty list."""
@@ -257,4 +258,6 @@ def _yaml(value: Any) -> str:
         return str(value.value)
     if isinstance(value, msgspec.Struct):
         return "see there"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_yaml, value))}]"
     return str(value)

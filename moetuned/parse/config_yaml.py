@@ -18,6 +18,7 @@ from moetuned.parse.config_problem import ConfigError, Problem, key_path, shown
 LIMIT_CHARACTERS = 1 << 20
 LIMIT_DEPTH = 16
 _LIMIT_PROBLEMS = 100
+_PLACEHOLDERS = ("model", "context", "prompt_cache_mib", "slots", "checkpoints", "cache_type")
 _TEXT_TAGS = (None, "!", "tag:yaml.org,2002:str")
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -185,7 +186,7 @@ def _syntax_problem(file: str, text: str, error: Exception) -> Problem:
     hint = f"is not YAML: {said}"
     if "\t" in at[: len(at) - len(at.lstrip())]:
         hint += "; indent with spaces, not tabs"
-    elif any(word in at for word in ("{model}", "{context}", "{prompt_cache_mib}")):
+    elif any(f"{{{word}}}" in at for word in _PLACEHOLDERS):
         hint += '; put placeholders in quotes, e.g. "{model}"'
     return Problem(file, "", None, hint, line)
 

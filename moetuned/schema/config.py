@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from moetuned.schema.event import EventName
+from moetuned.schema.relief import DEFAULT_STEPS, BeforeStart, StepName
 from moetuned.schema.swap import Swap
 
 Size = Annotated[str | int, Meta(description="size")]
@@ -134,8 +135,9 @@ class SuperviseProcess(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
         list[str],
         Meta(
             min_length=1,
-            description="Program and arguments, not given to a shell. {model}, {context} and {prompt_cache_mib} are replaced; "
-            "{context} must occur for a shorter context to be possible.",
+            description="Program and arguments, not given to a shell. {model}, {context}, {prompt_cache_mib}, {slots}, {checkpoints} and "
+            "{cache_type} are replaced; what relief may change must occur, {context} for a shorter context to be possible. A flag "
+            "with one of the last three that a llama.cpp program does not know is left out.",
         ),
     ]
     environment: Annotated[dict[str, str], Meta(description="Added to the daemon's environment.")] = {}
@@ -204,6 +206,21 @@ class Backend(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Annotated[int, Meta(ge=0, le=1 << 20)] | None,
         Meta(
             description="Value of {prompt_cache_mib} at start (llama-server --cache-ram); a restart under memory pressure shrinks it."
+        ),
+    ] = None
+    slots: Annotated[
+        Annotated[int, Meta(ge=1, le=256)] | None,
+        Meta(description="Value of {slots} at start (llama-server --parallel); relief may take it to 1."),
+    ] = None
+    checkpoints: Annotated[
+        Annotated[int, Meta(ge=0, le=256)] | None,
+        Meta(description="Value of {checkpoints} at start (llama-server --ctx-checkpoints); relief may take it to 2."),
+    ] = None
+    cache_type: Annotated[
+        Literal["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1"] | None,
+        Meta(
+            description="Value of {cache_type} at start (llama-server --cache-type-k and --cache-type-v); relief may take it to q8_0 "
+            "where relief.steps has quantise_kv_cache."
         ),
     ] = None
     memory_low: Annotated[
@@ -280,6 +297,19 @@ class Relief(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What moetuned may do when memory nears its limit."""
 
     mode: Annotated[Mode, Meta(description="act, or observe: only say what it would do.")] = Mode.OBSERVE
+    steps: Annotated[
+        list[StepName],
+        Meta(
+            description="Steps it may take; they are taken smallest first, whatever their order here. quantise_kv_cache changes what the "
+            "model answers a little, and is taken only where it is named."
+        ),
+    ] = msgspec.field(default_factory=lambda: list(DEFAULT_STEPS))
+    minimum_context: Annotated[
+        Annotated[int, Meta(ge=256, le=1 << 24)] | None,
+        Meta(
+            description="No backend gets a shorter context than this (tokens), whatever its own context.minimum; unset: that alone."
+        ),
+    ] = None
     at_most: Annotated[
         str,
         Meta(
@@ -289,6 +319,20 @@ class Relief(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ),
     ] = "3/h"
     cool_down: Annotated[Duration, Meta(description="No second restart of a backend within this time.")] = "2m"
+    settle: Annotated[
+        Duration,
+        Meta(
+            description="So long after a step, or after the backend is ready again, its effect is judged; a step that did not move the "
+            "numbers is not taken again before memory is well."
+        ),
+    ] = "5s"
+    before_start: Annotated[
+        BeforeStart,
+        Meta(
+            description="A backend that is about to be started with a context, prompt cache, repacked or locked weights that cannot fit: "
+            "fit starts it with what fits, refuse does not start it, off starts it as it is."
+        ),
+    ] = BeforeStart.FIT
 
 
 class ExecAlert(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="exec"):

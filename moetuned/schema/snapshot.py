@@ -129,6 +129,10 @@ class BackendView(msgspec.Struct, frozen=True):
     prompt_cache_mib: int | None = None
     restarts: int = 0
     would_do: tuple[str, ...] = ()
+    relief: tuple[str, ...] = ()
+    """What the last steps of relief were and what became of them, oldest first."""
+    before_start: str | None = None
+    """What was different at its last start from what the config asks for, because that cannot fit; None: nothing."""
     cgroup: str | None = None
     neighbours: tuple[Neighbour, ...] = ()
     """Other programs that read or grew much, when that was last asked; for five minutes."""

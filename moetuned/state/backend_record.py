@@ -46,6 +46,7 @@ class BackendRecord(msgspec.Struct, frozen=True):
 
     `relief_restarts_at`: CLOCK_MONOTONIC seconds of the restarts made to free memory, the last `MOST_RESTARTS`; that clock is of the
     boot, not of the daemon. `warm_owed`: whether its model is yet to be warmed, or that goes on (True from the start on); None: unknown.
+    `load_seconds`: from its start until it was ready; None: it is not yet, or that was not seen.
     """
 
     name: str
@@ -59,6 +60,10 @@ class BackendRecord(msgspec.Struct, frozen=True):
     relief_restarts_at: tuple[float, ...] = ()
     warm: WarmBaseline | None = None
     warm_owed: bool | None = None
+    slots: int | None = None
+    checkpoints: int | None = None
+    cache_type: str | None = None
+    load_seconds: float | None = None
 
 
 class RecordError(Exception):

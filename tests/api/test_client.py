@@ -39,6 +39,7 @@ def test_status_events_and_post(running):
     assert client.post("/v1/warm", {"backend": "glm"}) == {"done": "warm"}
     assert client.post("/v1/reload") == {"done": "reload"}
     assert client.explain().backends == ()
+    assert client.relief().backends == ()
     assert running.calls == [("warm", {"backend": "glm"}), ("reload", {})]
 
 

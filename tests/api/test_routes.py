@@ -7,6 +7,7 @@ from api_examples import event
 from moetuned.api.routes import ACTIONS, Caller, Routes
 from moetuned.api.wire import Answer, Request
 from moetuned.schema.explanation import Explanation, Explanations
+from moetuned.schema.relief import ReliefPlan, ReliefPlans
 from moetuned.schema.snapshot import Snapshot
 
 TCP = Caller("tcp")
@@ -20,7 +21,7 @@ class Daemon:
         self.calls: list[tuple[str, object]] = []
         self.asked: list[str | None] = []
         self.explained = 0
-        self.routes = Routes(lambda: self.snapshot, self._events, self._handle, self._explain)
+        self.routes = Routes(lambda: self.snapshot, self._events, self._handle, self._explain, self._relief)
 
     def _events(self, since):
         self.asked.append(since)
@@ -29,6 +30,9 @@ class Daemon:
     def _handle(self, name, payload):
         self.calls.append((name, payload))
         return 202, {"said": name}
+
+    def _relief(self):
+        return ReliefPlans(tuple(ReliefPlan(name, "act", "ok", "nothing") for name in ("glm", "other")))
 
     def _explain(self):
         self.explained += 1
@@ -71,6 +75,16 @@ def test_an_explanation_is_worked_out_when_it_is_asked_for(daemon):
     assert (refused.status, error_of(refused)) == (404, "There is no backend 'none'; there are: glm, other.")
     daemon.snapshot = None
     assert daemon.ask("GET", "/v1/explain").status == 503
+
+
+def test_relief_is_planned_when_it_is_asked_for(daemon):
+    answer = daemon.ask("GET", "/v1/relief", TCP)
+    assert [one.backend for one in msgspec.json.decode(answer.body, type=ReliefPlans).backends] == ["glm", "other"]
+    one = daemon.ask("GET", "/v1/relief?backend=other", READER)
+    assert [one.backend for one in msgspec.json.decode(one.body, type=ReliefPlans).backends] == ["other"]
+    assert daemon.ask("GET", "/v1/relief?backend=none").status == 404
+    daemon.snapshot = None
+    assert daemon.ask("GET", "/v1/relief").status == 503
 
 
 def test_a_snapshot_is_rendered_once(daemon, snapshot):

@@ -223,7 +223,7 @@ def squeezed(model: Path, cgroup: str, mode: str, **more: Any) -> dict[str, Any]
     entry = backend("glm", model, free_port(), cgroup=cgroup)
     entry["context"] = {"preferred": 24576, "minimum": 1024}
     entry["prompt_cache_mib"] = 256
-    return config(entry, relief={"mode": mode, "cool_down": "10m"}, **more)
+    return config(entry, relief={"mode": mode, "cool_down": "10m", "before_start": "off"}, **more)
 
 
 @pytest.mark.kernel
@@ -266,6 +266,19 @@ def test_near_its_limit_it_is_restarted_once_with_less(
         daemon.until(lambda snapshot: snapshot.daemon.ticks >= ticks + 20, "some more ticks")
         assert daemon.view("glm").pid == after.pid
         assert daemon.view("glm").restarts == 1
+
+
+@pytest.mark.kernel
+def test_what_cannot_fit_is_started_with_what_fits(tmp_path: Path, small_model: Path, cgroup: str) -> None:
+    entry = backend("glm", small_model, free_port(), cgroup=cgroup)
+    entry |= {"context": {"preferred": 131072, "minimum": 1024}, "prompt_cache_mib": 4096}
+    with in_process(tmp_path, config(entry)) as daemon:
+        daemon.until(daemon.phase_is("glm", "idle"), "ready")
+        view = daemon.view("glm")
+        assert 1024 <= view.context.now < 131072
+        assert view.prompt_cache_mib < 512
+        assert "of 512 MiB (limit of the cgroup" in view.before_start
+        assert view.context.now * 9216 < LIMIT_BYTES
 
 
 @pytest.mark.kernel

@@ -41,6 +41,7 @@ class Owner:
         self.process = object()
         self.state = Supervision("glm", LaunchPlan(8192, 64), stage=Stage.LOADING)
         self.adopted_age_seconds: float | None = None
+        self.load_seconds: float | None = None
         self.warm_owed = False
         self.warm: WarmBaseline | None = None
         self.restarts: list[LaunchPlan] = []

@@ -7,6 +7,7 @@ import pytest
 from moetuned.daemon.settings import CACHE_SHARE, TARGET_FACTOR, detector_settings, relief_settings, settings_of
 from moetuned.decide.detector import DetectorSettings
 from moetuned.schema.config import Config, Limits, Mode, Relief, Warm, Watch
+from moetuned.schema.relief import DEFAULT_STEPS, BeforeStart, StepName
 
 GIB = 1 << 30
 
@@ -42,6 +43,14 @@ def test_limits_as_sizes_and_as_shares() -> None:
     assert shares.near_seconds == DetectorSettings().near_seconds
 
 
+def test_what_relief_may_do() -> None:
+    relief = Relief(steps=[StepName.ONE_SLOT], minimum_context=4096, settle="10s", before_start=BeforeStart.REFUSE)
+    settings = settings_of(Config(relief=relief))
+    assert (settings.steps, settings.minimum_context) == ((StepName.ONE_SLOT,), 4096)
+    assert (settings.settle_seconds, settings.before_start) == (10.0, BeforeStart.REFUSE)
+    assert settings_of(Config()).steps == DEFAULT_STEPS
+
+
 def test_relief_wants_more_than_the_near_limit_and_bounded_room_for_the_cache() -> None:
     settings = settings_of(Config(limits=Limits(near="1GiB", critical="512MiB")))
     without = relief_settings(settings, 8 * GIB, None)
@@ -49,4 +58,5 @@ def test_relief_wants_more_than_the_near_limit_and_bounded_room_for_the_cache() 
     some = relief_settings(settings, 8 * GIB, GIB)
     assert some.target_headroom_bytes == without.target_headroom_bytes + GIB
     much = relief_settings(settings, 8 * GIB, 100 * GIB)
+    assert (much.settle_seconds, much.looks) == (5.0, 2)
     assert much.target_headroom_bytes == without.target_headroom_bytes + 8 * GIB // CACHE_SHARE

@@ -12,7 +12,7 @@ from daemon_fakes import FakeClock, FakeProcess, FakeSpawn
 
 from moetuned.daemon import supervisor as module
 from moetuned.daemon.loop import Loop
-from moetuned.daemon.supervisor import Supervisor, command_for
+from moetuned.daemon.supervisor import Prepared, Supervisor, command_for
 from moetuned.decide import supervision as sv
 from moetuned.host.processes import ProcessIdentity
 from moetuned.schema.config import Backend, Context, SuperviseProcess
@@ -71,12 +71,13 @@ def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
         ("--ctx={context}", "--ctx=8192"),
         ("{model}{context}", "/{context}.gguf8192"),
         ("{prompt_cache_mib}", "64"),
+        ("{slots},{checkpoints},{cache_type}", "2,8,q8_0"),
         ("{other} {", "{other} {"),
         ("$(reboot); {model}", "$(reboot); /{context}.gguf"),
     ],
 )
 def test_placeholders_are_replaced_once_and_nothing_else_is(argument: str, expected: str) -> None:
-    assert command_for([argument], "/{context}.gguf", sv.LaunchPlan(8192, 64)) == [expected]
+    assert command_for([argument], "/{context}.gguf", sv.LaunchPlan(8192, 64, 2, 8, "q8_0")) == [expected]
 
 
 def test_starts_and_records(rig: Rig) -> None:
@@ -244,6 +245,27 @@ def test_its_warm_baseline_is_of_one_process_only(rig: Rig) -> None:
     assert (first.warm, backend_record.read("glm", rig.directory).warm) == (None, None)
 
 
+def test_how_it_was_started_and_how_long_it_loaded_is_known_to_the_next_daemon(rig: Rig) -> None:
+    command = [*COMMAND, "-np", "{slots}", "-ctxcp", "{checkpoints}", "-ctk", "{cache_type}"]
+    config = backend(supervise=SuperviseProcess(command=command), slots=4, checkpoints=8, cache_type="f16")
+    first = rig.make(config)
+    first.start()
+    assert rig.spawn.started[0].argv[-6:] == ["-np", "4", "-ctxcp", "8", "-ctk", "f16"]
+    assert first.load_seconds is None
+    rig.clock.now += 30
+    first.healthy()
+    first.healthy()
+    assert first.load_seconds == 30
+    first.restart(sv.LaunchPlan(2048, 0, 1, 2, "q8_0"))
+    rig.end(rig.spawn.started[0], 0)
+    assert rig.spawn.started[1].argv[-6:] == ["-np", "1", "-ctxcp", "2", "-ctk", "q8_0"]
+    rig.clock.now += 40
+    first.healthy()
+    second = taken_over(rig)
+    assert second.state.plan == sv.LaunchPlan(2048, 0, 1, 2, "q8_0")
+    assert second.load_seconds == 40
+
+
 def test_whether_it_is_warm_is_known_to_the_next_daemon_and_of_one_process_only(rig: Rig) -> None:
     first = rig.make()
     first.note_warm_owed(True)
@@ -349,3 +371,83 @@ def test_after_letting_go_nothing_is_called_any_more(rig: Rig) -> None:
     supervisor.kill()
     rig.loop.run_once(0)
     assert rig.said == []
+
+
+class Preparing:
+    """Answers when the test says so."""
+
+    def __init__(self) -> None:
+        self.asked: list = []
+
+    def __call__(self, config: Backend, plan: sv.LaunchPlan, done) -> None:
+        self.asked.append((plan, done))
+
+    def answer(self, **changes: object) -> None:
+        plan, done = self.asked.pop(0)
+        done(Prepared(tuple(changes.pop("command", COMMAND)), changes.pop("plan", plan), **changes))
+
+
+def prepared(rig: Rig) -> tuple[Supervisor, Preparing]:
+    prepare = Preparing()
+    said = lambda *each: rig.said.append(each)  # noqa: E731
+    supervisor = Supervisor(backend(), rig.loop, rig.clock, rig.directory, said, TIMING, prepare)
+    supervisor.start()
+    return supervisor, prepare
+
+
+def test_it_is_started_with_what_it_is_told_to_before_its_start(rig: Rig) -> None:
+    supervisor, prepare = prepared(rig)
+    assert rig.spawn.started == []
+    assert supervisor.state.stage is sv.Stage.LOADING
+    prepare.answer(plan=sv.LaunchPlan(4096, 0), command=[*COMMAND, "-nr"], said="started with what fits")
+    assert rig.spawn.started[0].argv[4:] == ["4096", "--cache-ram", "0", "-nr"]
+    assert supervisor.state.plan == sv.LaunchPlan(4096, 0)
+    assert supervisor.before_start == "started with what fits"
+
+
+def test_a_restart_of_relief_does_not_wait_and_keeps_the_command(rig: Rig) -> None:
+    supervisor, prepare = prepared(rig)
+    prepare.answer(command=[*COMMAND, "-nr"])
+    supervisor.healthy()
+    supervisor.restart(sv.LaunchPlan(2048, 0))
+    rig.end(rig.spawn.started[0], 0)
+    assert rig.spawn.started[1].argv[4:] == ["2048", "--cache-ram", "0", "-nr"]
+    assert prepare.asked == []
+    supervisor.healthy()
+    rig.end(rig.spawn.started[1], 1)
+    rig.clock.now += 5
+    supervisor.tick()
+    assert len(prepare.asked) == 1, "one that ended by itself is looked at again"
+
+
+def test_one_that_is_refused_is_tried_again_later_and_told(rig: Rig) -> None:
+    supervisor, prepare = prepared(rig)
+    prepare.answer(refused="it would take too much")
+    assert rig.spawn.started == []
+    assert supervisor.state.stage is sv.Stage.WAITING
+    assert "could not be started: it would take too much" in rig.said[-1][1]
+
+
+def test_one_that_is_stopped_before_it_was_started_is_not_started_any_more(rig: Rig) -> None:
+    supervisor, prepare = prepared(rig)
+    supervisor.stop()
+    assert supervisor.stopped
+    prepare.answer()
+    assert rig.spawn.started == []
+
+
+def test_one_that_is_let_go_before_it_was_started_is_not_started_any_more(rig: Rig) -> None:
+    supervisor, prepare = prepared(rig)
+    supervisor.let_go()
+    prepare.answer()
+    assert rig.spawn.started == []
+
+
+def test_one_that_is_restarted_before_it_was_started_is_started_once(rig: Rig) -> None:
+    supervisor, prepare = prepared(rig)
+    supervisor.restart(sv.LaunchPlan(2048, 0))
+    prepare.answer()
+    assert rig.spawn.started == []
+    prepare.answer()
+    assert [process.argv[4] for process in rig.spawn.started] == ["2048"]
+    assert prepare.asked == []

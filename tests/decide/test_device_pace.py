@@ -15,6 +15,7 @@ from moetuned.decide.device_pace import (
     comparable,
     remember,
     sentence,
+    sequential,
     step,
 )
 from moetuned.schema.device import DeviceFacts, Pace
@@ -145,3 +146,9 @@ def test_the_sentence() -> None:
     assert said.startswith("the disk under its model is slow: sda (QVO) gave 12 MB/s for 1 min")
     assert "1 % of the 1.0 GB/s seen before with requests as large (128 KiB)" in said
     assert "smartctl -a /dev/sda" in said
+
+
+def test_the_most_that_was_seen_in_order() -> None:
+    paces = (Pace(True, 1e5, 1, 5e8), Pace(False, 1e5, 1, 9e9), Pace(True, 1e6, 2, 7e8))
+    assert sequential(paces) == 7e8
+    assert sequential(paces[1:2]) is None

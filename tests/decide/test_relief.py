@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moetuned.decide import relief
+from moetuned.schema.relief import StepName
 from moetuned.schema.snapshot import MemoryView
 from moetuned.schema.verdict import MemoryState, Verdict
 
@@ -138,3 +139,144 @@ def test_growth_alone_is_waited_out_until_the_limit_is_near() -> None:
     assert relief.step(relief.ReliefState(), verdict(), soon, FACTS, settings, 0.0).restart is not None
     low = msgspec.structs.replace(slow, headroom_bytes=GIB // 4, seconds_to_limit=None)
     assert relief.step(relief.ReliefState(), verdict(), low, FACTS, settings, 0.0).restart is not None
+
+
+JUDGED = msgspec.structs.replace(SETTINGS, settle_seconds=5.0, cool_down_seconds=10.0, at_most=10, looks=2)
+
+
+def look(
+    state: relief.ReliefState,
+    now: float,
+    facts: relief.ReliefFacts = FACTS,
+    settings: relief.ReliefSettings = JUDGED,
+    memory: MemoryView = MEMORY,
+    said: MemoryState = MemoryState.NEAR_LIMIT,
+) -> relief.Relief:
+    return relief.step(state, verdict(said), memory, facts, settings, now)
+
+
+def test_near_its_limit_it_looks_again_first_and_when_critical_it_does_not() -> None:
+    first = look(relief.ReliefState(), 0.0)
+    assert first.restart is None
+    assert "if the next look says the same" in first.would_do[0]
+    assert look(first.state, 1.0).restart is not None
+    assert look(relief.ReliefState(), 0.0, said=MemoryState.CRITICAL).restart is not None
+
+
+def test_nothing_is_done_while_headroom_rises() -> None:
+    state = look(relief.ReliefState(), 0.0).state
+    better = msgspec.structs.replace(MEMORY, headroom_bytes=200 << 20)
+    decided = look(state, 1.0, memory=better, said=MemoryState.CRITICAL)
+    assert decided.restart is None
+    assert "stops rising" in decided.would_do[0]
+    assert look(decided.state, 2.0, memory=better).restart is not None
+
+
+def test_what_needs_no_restart_is_done_first_alone_and_waited_for() -> None:
+    facts = msgspec.structs.replace(FACTS, warming=True, locked_bytes=64 << 20)
+    state = look(relief.ReliefState(), 0.0, facts).state
+    own = look(state, 1.0, facts)
+    assert own.own == (StepName.STOP_WARMING, StepName.RELEASE_PROTECTION)
+    assert own.restart is None
+    waits = look(own.state, 3.0)
+    assert (waits.own, waits.restart) == ((), None)
+    assert "stop warming and release protection" in waits.would_do[0]
+    after = look(waits.state, 6.0)
+    assert after.report is not None
+    assert "did not move the numbers" in after.report
+    assert after.restart is not None
+
+
+def test_in_a_hurry_what_does_not_suffice_is_done_with_the_restart() -> None:
+    facts = msgspec.structs.replace(FACTS, locked_bytes=64 << 20)
+    decided = look(relief.ReliefState(), 0.0, facts, said=MemoryState.CRITICAL)
+    assert decided.own == (StepName.RELEASE_PROTECTION,)
+    assert decided.restart is not None
+    enough = msgspec.structs.replace(facts, locked_bytes=4 << 30)
+    decided = look(relief.ReliefState(), 0.0, enough, said=MemoryState.CRITICAL)
+    assert (decided.own, decided.restart) == ((StepName.RELEASE_PROTECTION,), None)
+
+
+def test_a_restart_that_moved_nothing_is_reported_and_not_repeated() -> None:
+    facts = msgspec.structs.replace(FACTS, own_bytes=4 << 30)
+    state = look(relief.ReliefState(), 0.0, facts, said=MemoryState.CRITICAL).state
+    state = relief.restarted(state)
+    restarts, reports, exhausted = 0, [], []
+    for second in range(100, 160):
+        decided = look(state, float(second), facts, said=MemoryState.CRITICAL)
+        state = decided.state
+        restarts += decided.restart is not None
+        reports += [decided.report] if decided.report else []
+        exhausted += [decided.exhausted] if decided.exhausted else []
+    assert restarts == 0
+    assert len(reports) == 1
+    assert "did not move the numbers" in reports[0]
+    assert len(exhausted) == 1
+    well = look(state, 200.0, facts, said=MemoryState.OK).state
+    assert well.useless == ()
+    assert look(well, 300.0, facts, said=MemoryState.CRITICAL).restart is not None
+
+
+def test_what_others_took_meanwhile_is_not_held_against_a_step() -> None:
+    facts = msgspec.structs.replace(FACTS, own_bytes=4 << 30)
+    state = relief.restarted(look(relief.ReliefState(), 0.0, facts, said=MemoryState.CRITICAL).state)
+    smaller = msgspec.structs.replace(facts, own_bytes=3 << 30, context_length=16384)
+    state = look(state, 100.0, smaller).state
+    decided = look(state, 106.0, smaller)
+    assert decided.report is not None
+    assert "freed 1.0 GiB" in decided.report
+    assert decided.restart is not None
+
+
+moments = st.tuples(
+    st.sampled_from([*MemoryState, MemoryState.NEAR_LIMIT, MemoryState.CRITICAL]),
+    st.integers(-GIB, 4 * GIB),
+    st.none() | st.floats(0.1, 100),
+    st.booleans(),
+    st.floats(0.2, 30),
+)
+
+
+@given(
+    st.lists(moments, max_size=120),
+    st.sets(st.sampled_from(list(StepName))),
+    st.booleans(),
+    st.booleans(),
+    st.integers(256, 1 << 17),
+)
+def test_whatever_memory_does(
+    seen: list[tuple[MemoryState, int, float | None, bool, float]],
+    allowed: set[StepName],
+    act: bool,
+    supervised: bool,
+    context: int,
+) -> None:
+    settings = msgspec.structs.replace(JUDGED, steps=tuple(allowed), act=act, at_most=3, cool_down_seconds=60.0)
+    state, now, restarts, open_exhausted = relief.ReliefState(), 0.0, [], False
+    for memory_state, headroom, seconds, ready, passes in seen:
+        now += passes
+        facts = msgspec.structs.replace(
+            FACTS, supervised=supervised, ready=ready, context_length=context, locked_bytes=32 << 20, own_bytes=4 << 30
+        )
+        memory = msgspec.structs.replace(MEMORY, headroom_bytes=headroom, seconds_to_limit=seconds)
+        decided = relief.step(state, verdict(memory_state), memory, facts, settings, now)
+        acts = decided.restart is not None or decided.own != ()
+        assert not acts or (ready and memory_state in (MemoryState.NEAR_LIMIT, MemoryState.CRITICAL))
+        assert set(decided.own) <= allowed - set(state.useless)
+        if memory_state is MemoryState.OK:
+            open_exhausted = False
+        if decided.restart is not None:
+            assert act
+            assert supervised
+            assert decided.restart.context_length >= min(facts.minimum_context, context)
+            assert set(decided.restart.steps) <= allowed - set(decided.state.useless)
+            restarts.append(now)
+            context, open_exhausted = decided.restart.context_length, False
+            decided = msgspec.structs.replace(decided, state=relief.restarted(decided.state))
+        if decided.exhausted is not None:
+            assert not open_exhausted
+            open_exhausted = True
+        state = decided.state
+    assert all(b - a >= settings.cool_down_seconds for a, b in itertools.pairwise(restarts))
+    for at in restarts:
+        assert sum(at - settings.at_most_seconds < one <= at for one in restarts) <= settings.at_most

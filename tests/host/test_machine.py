@@ -121,3 +121,17 @@ def test_a_real_limit_is_seen():
             finally:
                 os._exit(code)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_the_limit_of_a_cgroup_that_a_process_would_be_started_in(tmp_path):
+    files = {
+        "/proc/self/mountinfo": V2_MOUNT,
+        "/sys/fs/cgroup/one/memory.current": "5\n",
+        "/sys/fs/cgroup/one/memory.max": str(2 * GIB) + "\n",
+        "/sys/fs/cgroup/memory/two/memory.usage_in_bytes": "5\n",
+        "/sys/fs/cgroup/memory/two/memory.limit_in_bytes": str(3 * GIB) + "\n",
+    }
+    fs = tree(tmp_path, files)
+    assert read_machine(7, frozenset({0}), fs, cgroup="/sys/fs/cgroup/one").limit.low_bytes == 2 * GIB
+    assert read_machine(7, frozenset({0}), fs, cgroup="/sys/fs/cgroup/memory/two").limit.low_bytes == 3 * GIB
+    assert read_machine(7, frozenset({0}), fs, cgroup="/sys/fs/cgroup/none").limit.low_bytes == 32 * GIB

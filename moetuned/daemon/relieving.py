@@ -1,0 +1,158 @@
+"""Relief of one backend: what is known of it, the decision, and carrying it out."""
+
+from __future__ import annotations
+
+import logging
+
+from moetuned.daemon.announcer import Announcer
+from moetuned.daemon.model_care import ModelCare, kv_cost
+from moetuned.daemon.neighbours import Neighbours
+from moetuned.daemon.settings import Settings, relief_settings
+from moetuned.daemon.watched import Watched
+from moetuned.decide import relief
+from moetuned.decide.kv_choices import kv_choices
+from moetuned.decide.launch_facts import DEFAULT_PROMPT_CACHE_MIB, LLAMA_CPP
+from moetuned.decide.relief_ladder import KvChoices
+from moetuned.decide.relief_plan import relief_plan
+from moetuned.decide.supervision import LaunchPlan, Stage
+from moetuned.schema.action import RestartBackend
+from moetuned.schema.event import EventName
+from moetuned.schema.relief import ReliefPlan, StepName
+from moetuned.schema.units import format_bytes, format_rate
+
+log = logging.getLogger(__name__)
+
+_DEFAULT_MINIMUM_CONTEXT = 2048
+_REPORTS = 4
+"""So many of the last reports are shown."""
+
+
+def relieve(
+    watched: Watched,
+    settings: Settings,
+    now: float,
+    care: ModelCare,
+    announcer: Announcer,
+    neighbours: Neighbours | None,
+) -> None:
+    """Decide for this backend at `now` and do it."""
+    memory, supervisor = watched.memory, watched.supervisor
+    if memory.limit_bytes is None:
+        watched.would_do = ()
+        return
+    limits = relief_settings(settings, memory.limit_bytes, watched.cache_when_steady_bytes)
+    decided = relief.step(watched.relief, watched.verdict, memory, relief_facts(watched, settings), limits, now)
+    watched.relief, watched.would_do = decided.state, decided.would_do
+    if decided.report is not None:
+        _report(watched, decided.report)
+    if decided.exhausted is not None:
+        if neighbours is not None:
+            neighbours.settle(watched)
+        message = f"{watched.name}: memory is near its limit and moetuned can free no more: {decided.exhausted}"
+        reasons = tuple(reason for reason in watched.verdict.reasons if reason.axis == "memory")
+        announcer.say(EventName.RELIEF_EXHAUSTED, watched.name, message, reasons)
+    if StepName.STOP_WARMING in decided.own:
+        care.interrupt_warming(watched)
+    if StepName.RELEASE_PROTECTION in decided.own:
+        care.release_protection(watched)
+    if decided.restart is not None and supervisor is not None:
+        log.warning("%s: restarting it: %s", watched.name, decided.restart.reason)
+        _report(watched, f"restart: {decided.restart.reason}", logged=True)
+        care.end(watched)
+        supervisor.restart(launch_plan(decided.restart, supervisor.state.plan))
+
+
+def launch_plan(restart: RestartBackend, now: LaunchPlan) -> LaunchPlan:
+    """What it is started with then; what the restart leaves alone stays."""
+    return LaunchPlan(
+        restart.context_length,
+        now.prompt_cache_mib if restart.prompt_cache_mib is None else restart.prompt_cache_mib,
+        now.slots if restart.slots is None else restart.slots,
+        now.checkpoints if restart.checkpoints is None else restart.checkpoints,
+        now.cache_type if restart.cache_type is None else restart.cache_type,
+    )
+
+
+def plan_of(watched: Watched, settings: Settings, now: float) -> ReliefPlan:
+    """What would be done at `now`, for people who ask."""
+    limits = relief_settings(settings, watched.memory.limit_bytes or 0, watched.cache_when_steady_bytes)
+    facts = relief_facts(watched, settings)
+    return relief_plan(watched.relief, watched.verdict, watched.memory, facts, limits, now, watched.relief_reports)
+
+
+def relief_facts(watched: Watched, settings: Settings) -> relief.ReliefFacts:
+    """What relief needs to know of a backend."""
+    supervisor = watched.supervisor
+    context = None if watched.config is None else watched.config.context
+    minimum = _DEFAULT_MINIMUM_CONTEXT if context is None else context.minimum
+    own, when_ready = watched.own_bytes(), watched.own_bytes_when_ready
+    seconds, source = restart_seconds(watched)
+    plan = None if supervisor is None else supervisor.state.plan
+
+    def sets(placeholder: str) -> bool:
+        return supervisor is not None and supervisor.sets(placeholder)
+
+    cache_mib = watched.prompt_cache_mib()
+    if cache_mib is None and watched.kind in LLAMA_CPP:
+        cache_mib = DEFAULT_PROMPT_CACHE_MIB
+    return relief.ReliefFacts(
+        supervised=supervisor is not None,
+        context_changeable=supervisor is None or sets("{context}"),
+        prompt_cache_changeable=sets("{prompt_cache_mib}"),
+        context_length=watched.context_now(),
+        minimum_context=max(minimum, settings.minimum_context or 0),
+        prompt_cache_mib=cache_mib,
+        kv_bytes_per_token=kv_cost(watched),
+        ready=watched.ready_at is not None and (supervisor is None or supervisor.state.stage == Stage.READY),
+        slots_changeable=sets("{slots}"),
+        checkpoints_changeable=sets("{checkpoints}"),
+        cache_type_changeable=sets("{cache_type}"),
+        slots=watched.slots_now(),
+        checkpoints=plan.checkpoints if plan is not None and sets("{checkpoints}") else None,
+        cache_type=None if watched.description is None else watched.description.cache_type_k,
+        kv=_kv_choices(watched),
+        grown_bytes=None if own is None or when_ready is None else max(0, own - when_ready),
+        own_bytes=own,
+        warming=watched.warming is not None,
+        locked_bytes=watched.protect.locked_bytes if watched.protect.state in ("locking", "held") else 0,
+        restart_seconds=seconds,
+        restart_source=source,
+    )
+
+
+def restart_seconds(watched: Watched) -> tuple[float | None, str]:
+    """How long a restart takes, by the last load, else by the model's size and its disk; None: unknown, and why."""
+    supervisor, model = watched.supervisor, watched.model_identity
+    if supervisor is not None and supervisor.load_seconds is not None:
+        return supervisor.load_seconds, "as its last load"
+    if model is None:
+        return None, "its model is not known"
+    rate = watched.sequential_bytes_per_second
+    if not rate:
+        return None, "neither a load of it nor its disk was measured yet"
+    return model.size_bytes / rate, f"{format_bytes(model.size_bytes)} at the {format_rate(rate)} that its disk gave"
+
+
+def _kv_choices(watched: Watched) -> KvChoices | None:
+    said, model = watched.description, watched.model
+    if model is None or said is None:
+        return None
+    key = (model.identity, said, watched.context_now(), watched.slots_now())
+    known = watched.kv_choices
+    if known is None or known[0] != key:
+        choices = kv_choices(
+            model.headers[0].metadata,
+            watched.context_now(),
+            watched.slots_now(),
+            said.cache_type_k,
+            said.cache_type_v,
+            said.micro_batch_tokens,
+        )
+        known = watched.kv_choices = (key, choices)
+    return known[1]
+
+
+def _report(watched: Watched, text: str, *, logged: bool = False) -> None:
+    if not logged:
+        log.info("%s: relief: %s", watched.name, text)
+    watched.relief_reports = (*watched.relief_reports, text)[-_REPORTS:]
