@@ -235,7 +235,9 @@ def test_every_figure_names_the_benchmark_that_prints_it() -> None:
     for name, file in rows:
         source = (ROOT / "tests" / "bench" / file).read_text()
         printed = [re.sub(r"\{[\w /]+\}", "N", text) for text in re.findall(r'figure\(\s*f?"([^"]+)"', source)]
-        assert re.sub(r"\d+(?= (KiB|tokens|ticks|readers|replayed))", "N", name) in printed, f"{file} prints no {name!r}"
+        assert re.sub(r"\d+(?= (KiB|tokens|ticks|readers|replayed))", "N", name) in printed, (
+            f"{file} prints no {name!r}"
+        )
 
 
 def test_the_changelog_uses_its_tags() -> None:
