@@ -15,14 +15,16 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import click
 import msgspec
 
-from moetuned import tunables
+from moetuned import backends, tunables
 from moetuned.alerts.exec import environment
 from moetuned.api import routes
 from moetuned.api.metric_catalogue import catalogue, signal_metric_name
 from moetuned.cli.main import group as moetunectl
 from moetuned.daemon.main import group as moetuned
 from moetuned.decide import signals
+from moetuned.parse.backend_http import paths_of
 from moetuned.parse.config_sample import reference_page, sample_config
+from moetuned.schema.backend_abilities import Abilities
 from moetuned.schema.config import Profile
 from moetuned.schema.event import Event, EventName
 from moetuned.schema.explanation import Explanations
@@ -318,6 +320,37 @@ def events_page() -> str:
     )
 
 
+def backends_page() -> str:
+    """Every kind of backend: what it can do, and its manual entry."""
+    kinds = [backends.load(name) for name in backends.names()]
+    rows = (
+        (
+            f"[`{kind.NAME}`](#{kind.NAME})",
+            *(", ".join(ways) or "no" for ways in _ways(kind.ABILITIES)),
+            "yes" if kind.ABILITIES.saves_slots else "no",
+            kind.ABILITIES.tokens or "nothing",
+        )
+        for kind in kinds
+    )
+    head = ("kind", "context", "slots", "KV types", "prompt cache", "saves slots", "tokens are told by")
+    about = (
+        "What moetuned knows of each kind of backend, and how a setting is given to it: by a flag, a variable of its environment, or a "
+        "request to its API. What does not tell stays unknown and begins nothing. More: [Backends](../backends.md)."
+    )
+    parts = [about, table(head, rows)]
+    for kind in kinds:
+        asked = paths_of(kind.ABILITIES.dialect)
+        every = () if asked is None else (asked.health, asked.props, asked.slots, asked.metrics)
+        told = ", ".join(f"`{path}`" for path in every if path is not None) or "what its entry in the config says"
+        parts += [f"## {kind.NAME}", *_paragraphs(kind.__doc__), f"Asked for: {told}."]
+    return page("Kinds of backends", "the docstrings and ABILITIES in moetuned/backends/", *parts)
+
+
+def _ways(abilities: Abilities) -> Iterator[tuple[str, ...]]:
+    for ways in (abilities.context, abilities.slots, abilities.cache_types, abilities.prompt_cache):
+        yield tuple(way.value for way in ways)
+
+
 GENERATED: Mapping[str, Callable[[], str]] = {
     "etc/moetuned.yaml": sample_config,
     "docs/reference/config.md": reference_page,
@@ -327,6 +360,7 @@ GENERATED: Mapping[str, Callable[[], str]] = {
     "docs/reference/cli.md": cli_page,
     "docs/reference/api.md": api_page,
     "docs/reference/events.md": events_page,
+    "docs/reference/backends.md": backends_page,
 }
 
 

@@ -244,3 +244,13 @@ def test_the_changelog_uses_its_tags() -> None:
     entries = [line for line in (ROOT / "CHANGELOG.md").read_text().splitlines() if line.startswith("- ")]
     assert entries
     assert all(re.match(r"- \[(CHANGE|FEATURE|ENHANCEMENT|BUGFIX)\] \S", line) for line in entries)
+
+
+def test_every_kind_of_backend_is_in_the_table_and_in_the_config_key() -> None:
+    listed = re.findall(
+        r"^\| `([a-z-]+)` \|", (ROOT / "docs" / "backends.md").read_text().partition("\n## ")[0], re.MULTILINE
+    )
+    assert set(listed) == set(backends.names())
+    said = (ROOT / "docs" / "reference" / "config.md").read_text()
+    row = next(line for line in said.splitlines() if line.startswith("| `kind` |") and "recognised" in line)
+    assert all(name in row for name in backends.names())

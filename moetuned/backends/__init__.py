@@ -1,6 +1,7 @@
 """Inference servers that moetuned knows, one file each, found by name.
 
-A backend file has `NAME`, `recognise(argv)` and `describe(argv, environ)`, all pure; its docstring is its manual entry.
+A backend file has `NAME`, `ABILITIES`, `VARIABLES`, `recognise(argv)` and `describe(argv, environ)`, all pure; its docstring is its
+manual entry: a first paragraph that says what it is, then `Recognised by:`, `Read from:` and `Tells:`.
 """
 
 from __future__ import annotations
@@ -8,23 +9,29 @@ from __future__ import annotations
 import functools
 import importlib
 import pkgutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, cast
 
+from moetuned.parse.generic_process import is_of
+from moetuned.schema.backend_abilities import Abilities
 from moetuned.schema.backend_description import BackendDescription
+from moetuned.schema.config import Backend
 
 
 class BackendKind(Protocol):
     """What a file in this package provides."""
 
     NAME: str
+    ABILITIES: Abilities
+    VARIABLES: tuple[str, ...]
+    """Names of the environment's variables that `describe` needs; no others are read."""
 
     def recognise(self, argv: Sequence[str]) -> bool:
         """Whether a process with this command line is such a backend."""
         ...
 
     def describe(self, argv: Sequence[str], environ: Mapping[str, str]) -> BackendDescription:
-        """What its command line and LLAMA_ARG_* environment say."""
+        """What its command line and those variables say."""
         ...
 
 
@@ -45,3 +52,18 @@ def load(name: str) -> BackendKind:
 def find(argv: Sequence[str]) -> BackendKind | None:
     """The kind that recognises this command line; None when none does."""
     return next((kind for kind in map(load, names()) if kind.recognise(argv)), None)
+
+
+def finder_of(entries: Sequence[Backend]) -> Callable[[Sequence[str]], BackendKind | None]:
+    """`find` that also knows the servers of kind "generic" that the config's `entries` describe."""
+    own = tuple(entry.generic for entry in entries if entry.generic is not None)
+
+    def find_also(argv: Sequence[str]) -> BackendKind | None:
+        return find(argv) or (load("generic") if any(is_of(each, argv) for each in own) else None)
+
+    return find_also if own else find
+
+
+def abilities(name: str) -> Abilities | None:
+    """What the kind called `name` can do; None when there is no such kind."""
+    return load(name).ABILITIES if name in names() else None

@@ -1,22 +1,39 @@
-"""llama-server of llama.cpp (also of ik_llama.cpp): the program of that name, whatever its directory.
+"""The server of llama.cpp, every build that takes split GGUF files.
 
-Its model, context length, slots, KV and prompt cache and address are read from its command line and LLAMA_ARG_* variables.
+Recognised by: a program called llama-server or llama-server-SOMETHING, in any directory; neither ik_llama.cpp's nor Ollama's.
+
+Read from: its command line and its LLAMA_ARG_* variables. What a build knows says its --help.
+
+Tells: /health, /slots, and /metrics where it was started with --metrics.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from moetuned.parse.llama_arguments import describe_arguments
+from moetuned.parse import llama_arguments
+from moetuned.parse.llama_arguments import describe_arguments, is_ik_llama, is_llama_server
+from moetuned.parse.ollama_arguments import ollama_part
+from moetuned.schema.backend_abilities import Abilities, Dialect, Way
 from moetuned.schema.backend_description import BackendDescription
 
 NAME = "llama-server"
+VARIABLES = llama_arguments.VARIABLES
+_BOTH = (Way.FLAG, Way.VARIABLE)
+ABILITIES = Abilities(
+    dialect=Dialect.LLAMA,
+    context=_BOTH,
+    slots=_BOTH,
+    cache_types=_BOTH,
+    prompt_cache=_BOTH,
+    saves_slots=True,
+    tokens="`next_token.n_decoded` of /slots; `llamacpp:n_decode_total` of /metrics",
+)
 
 
 def recognise(argv: Sequence[str]) -> bool:
-    """Whether the program is llama-server, or a build of it named llama-server-SOMETHING."""
-    program = argv[0].rpartition("/")[2] if argv else ""
-    return program == NAME or program.startswith(NAME + "-")
+    """Whether the program is llama-server, or a build of it named so, and neither the fork's nor Ollama's."""
+    return is_llama_server(argv) and not is_ik_llama(argv) and ollama_part(argv) is None
 
 
 def describe(argv: Sequence[str], environ: Mapping[str, str]) -> BackendDescription:

@@ -1,18 +1,37 @@
-"""moetuned's stand-in for a backend: `python -m moetuned.simulator serve …`, a load generator for paging.
+"""moetuned's stand-in for a backend: a load generator for paging, no language model.
 
 It maps a real GGUF and touches its bytes as a Mixture-of-Experts model would, and takes llama-server's flags.
+
+Recognised by: `python -m moetuned.simulator serve`.
+
+Read from: its command line and its LLAMA_ARG_* variables, which are llama-server's.
+
+Tells: what llama-server tells.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from moetuned.parse import llama_arguments
 from moetuned.parse.llama_arguments import describe_arguments
 from moetuned.parse.python_command import module_arguments
+from moetuned.schema.backend_abilities import Abilities, Dialect, Way
 from moetuned.schema.backend_description import BackendDescription
 
 NAME = "simulator"
+VARIABLES = llama_arguments.VARIABLES
 _MODULE = "moetuned.simulator"
+_BOTH = (Way.FLAG, Way.VARIABLE)
+ABILITIES = Abilities(
+    dialect=Dialect.LLAMA,
+    context=_BOTH,
+    slots=_BOTH,
+    cache_types=_BOTH,
+    prompt_cache=_BOTH,
+    saves_slots=False,
+    tokens="`next_token.n_decoded` of /slots; `llamacpp:n_decode_total` of /metrics",
+)
 
 
 def recognise(argv: Sequence[str]) -> bool:

@@ -1,18 +1,35 @@
-"""llama.cpp's server out of the Python package xllamacpp: `python -m moetuned.xllamacpp_server …`.
+"""The llama.cpp of the Python package xllamacpp: the real one without a compiler.
 
-The real llama.cpp without a compiler; it takes llama-server's flags.
+Recognised by: `python -m moetuned.xllamacpp_server`.
+
+Read from: its command line and its LLAMA_ARG_* variables, which are llama-server's.
+
+Tells: what llama-server tells.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from moetuned.parse import llama_arguments
 from moetuned.parse.llama_arguments import describe_arguments
 from moetuned.parse.python_command import module_arguments
+from moetuned.schema.backend_abilities import Abilities, Dialect, Way
 from moetuned.schema.backend_description import BackendDescription
 
 NAME = "xllamacpp"
+VARIABLES = llama_arguments.VARIABLES
 _MODULE = "moetuned.xllamacpp_server"
+_BOTH = (Way.FLAG, Way.VARIABLE)
+ABILITIES = Abilities(
+    dialect=Dialect.LLAMA,
+    context=_BOTH,
+    slots=_BOTH,
+    cache_types=_BOTH,
+    prompt_cache=_BOTH,
+    saves_slots=True,
+    tokens="`next_token.n_decoded` of /slots; `llamacpp:n_decode_total` of /metrics",
+)
 
 
 def recognise(argv: Sequence[str]) -> bool:

@@ -16,9 +16,19 @@ from moetuned.host.config_files import load_files
 from moetuned.host.model_files import ModelFile, ModelFileError, read_model
 from moetuned.host.processes import ProcessIdentity, command_line, identify
 from moetuned.host.recording import Subject
-from moetuned.host.running_backends import Finder, FoundBackend, belongs_to, describe, model_path, name_for
+from moetuned.host.running_backends import (
+    Finder,
+    FoundBackend,
+    address_of,
+    belongs_to,
+    describe,
+    model_path,
+    name_for,
+)
 from moetuned.parse.config_problem import ConfigError
+from moetuned.parse.numbers_http import numbers_of
 from moetuned.schema.config import Backend
+from moetuned.schema.sample import HttpNumbers
 from moetuned.schema.snapshot import Snapshot
 
 
@@ -51,15 +61,16 @@ def choose(
     """The backend that these options mean; None: as it is found. Raises ChoiceError."""
     if url is not None:
         _check_url(url)
-    called = None
+    called, numbers = None, None
     if pid is not None:
         found = _by_pid(pid)
     elif name is not None:
         found, called, configured = _by_name(name, ask_daemon)
-        url, model = url or configured.url, model or configured.model
+        url, model = url or address_of(found.description, configured.url), model or configured.model
+        numbers = numbers_of(configured.generic)
     else:
         found = _only_one(Finder(backends.find).find())
-    return _subject(found, called or name_for(found, ()), url, model)
+    return _subject(found, called or name_for(found, ()), url, model, numbers)
 
 
 def _check_url(url: str) -> None:
@@ -117,7 +128,7 @@ def _by_configured_name(name: str) -> tuple[FoundBackend, str, Backend]:
         entries = {entry.name: entry for entry in load_files().config.backends}
     except ConfigError:
         entries = {}  # it may not be for this user to read
-    running = Finder(backends.find).find()
+    running = Finder(backends.finder_of(tuple(entries.values()))).find()
     entry = entries.get(name)
     if entry is not None:
         own = next((one for one in running if belongs_to(entry, one)), None)
@@ -130,7 +141,7 @@ def _by_configured_name(name: str) -> tuple[FoundBackend, str, Backend]:
     return own, name, Backend(name)
 
 
-def _subject(found: FoundBackend, name: str, url: str | None, model: str | None) -> Choice:
+def _subject(found: FoundBackend, name: str, url: str | None, model: str | None, numbers: HttpNumbers | None) -> Choice:
     pid, said = found.identity.pid, found.description
     _check_readable(found.identity)
     path = model or found.model_path
@@ -149,6 +160,7 @@ def _subject(found: FoundBackend, name: str, url: str | None, model: str | None)
         model_unknown=unknown,
         cgroup=memory_cgroup(pid),
         disks=devices.names,
+        numbers=numbers,
     )
     return Choice(subject, devices)
 

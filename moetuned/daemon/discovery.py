@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from moetuned import backends
 from moetuned.host import running_backends
-from moetuned.host.running_backends import FoundBackend, belongs_to, name_for
+from moetuned.host.running_backends import FoundBackend, address_of, belongs_to, name_for
+from moetuned.schema.config import Backend
 
-__all__ = ["Finder", "FoundBackend", "belongs_to", "name_for"]
+__all__ = ["Finder", "FoundBackend", "address_of", "belongs_to", "name_for"]
 
 
 class Finder(running_backends.Finder):
@@ -14,3 +17,7 @@ class Finder(running_backends.Finder):
 
     def __init__(self) -> None:
         super().__init__(backends.find)
+
+    def configure(self, entries: Sequence[Backend]) -> None:
+        """Also find what these entries of the config describe; from another thread, for the next search."""
+        self._kind_of = backends.finder_of(entries)

@@ -41,7 +41,7 @@ def _best(own: Iterable[FoundBackend], owner: Watched) -> FoundBackend:
 
 
 def _configured_holds(owner: Watched, found: FoundBackend) -> bool:
-    return owner.config is not None and owner.process == found.identity
+    return owner.config is not None and _holds(owner, found)
 
 
 def _configured_wants(owner: Watched, found: FoundBackend) -> bool:
@@ -51,4 +51,9 @@ def _configured_wants(owner: Watched, found: FoundBackend) -> bool:
 
 
 def _discovered_holds(owner: Watched, found: FoundBackend) -> bool:
-    return owner.config is None and owner.process == found.identity
+    return owner.config is None and _holds(owner, found)
+
+
+def _holds(owner: Watched, found: FoundBackend) -> bool:
+    """Its process, or the one behind the process that it had until now."""
+    return owner.process is not None and owner.process in (found.identity, found.front)

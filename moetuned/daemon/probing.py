@@ -10,6 +10,7 @@ from moetuned.daemon.watched import Watched
 from moetuned.daemon.workers import Lane, Workers
 from moetuned.host.backend_http import Probe
 from moetuned.host.clock import Clock
+from moetuned.parse.backend_http import paths_of
 
 log = logging.getLogger(__name__)
 
@@ -29,11 +30,12 @@ class Probing:
     def aim(self, watched: Watched) -> None:
         """Ask at the backend's present address from now on."""
         self.end(watched)
-        if watched.url is None:
+        paths = paths_of(watched.dialect, watched.numbers)
+        if watched.url is None or paths is None:
             return
         may_sleep = watched.description is None or watched.description.sleeps_after_seconds is not None
         try:
-            watched.probe = Probe(watched.url, may_sleep=may_sleep)
+            watched.probe = Probe(watched.url, may_sleep=may_sleep, paths=paths)
         except ValueError as error:
             log.warning("%s: it cannot be asked how it is: %s", watched.name, error)
 

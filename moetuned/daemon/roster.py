@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 
+from moetuned import backends
 from moetuned.daemon import discovery, warm_baseline
 from moetuned.daemon.loop import Loop
 from moetuned.daemon.matching import match
@@ -19,6 +20,7 @@ from moetuned.host.cgroup import memory_cgroup
 from moetuned.host.clock import Clock
 from moetuned.host.processes import ProcessIdentity, has_ended, is_alive
 from moetuned.host.spawn import boot_id
+from moetuned.schema.backend_abilities import Dialect
 from moetuned.schema.config import Backend, Config, SuperviseProcess
 from moetuned.schema.event import EventName
 from moetuned.state import backend_record
@@ -88,6 +90,7 @@ class Roster:
         """Make what is watched the same as the config: new backends begin, those that are gone from it end."""
         self.notes = ()
         self._discover = config.watch.discover
+        self._finder.configure(config.backends)
         wanted = {backend.name: backend for backend in config.backends}
         for watched in self:
             gone = watched.name not in wanted if watched.config is not None else not self._discover
@@ -159,7 +162,8 @@ class Roster:
             return
         watched.config = config
         if config.url != old.url:
-            watched.url = config.url or (None if watched.description is None else watched.description.url)
+            said = watched.description
+            watched.url = config.url if said is None else discovery.address_of(said, config.url)
             self._probing.aim(watched)
         watched.supervisor.reconfigure(config)
         if watched.process is None:
@@ -234,7 +238,7 @@ class Roster:
         if now < self._next_discovery:
             return
         self._next_discovery = now + DISCOVER_SECONDS
-        if self._discover or any(each.description is None for each in self):
+        if self._discover or any(_is_open(each) for each in self):
             self._workers.submit(Lane.WORK, "looking for running backends", self._finder.find, self._found)
 
     def _found(self, found: tuple[discovery.FoundBackend, ...] | None, error: BaseException | None) -> None:
@@ -258,6 +262,8 @@ class Roster:
                 self._attach(owner, each, now)
             elif owner.description.url != each.description.url:
                 self._readdress(owner, each)
+            elif owner.model_path is None and each.model_path is not None:
+                self._care.learn_model(owner, each.model_path)
         for watched in self:
             if watched.discovered and watched.process is not None and self._is_taken(watched):
                 self._drop(watched)
@@ -285,7 +291,7 @@ class Roster:
     @staticmethod
     def _url_of(watched: Watched, found: discovery.FoundBackend) -> str | None:
         configured = None if watched.config is None else watched.config.url
-        return found.description.url if configured is None or found.displaced_by is not None else configured
+        return discovery.address_of(found.description, None if found.displaced_by is not None else configured)
 
     def _is_taken(self, watched: Watched) -> bool:
         """Whether a configured backend has its process now."""
@@ -352,6 +358,16 @@ class Roster:
             self._probing.end(watched)
         for supervisor in self.supervisors:
             supervisor.let_go()
+
+
+def _is_open(watched: Watched) -> bool:
+    """Whether looking again may tell something new of it: what it is, which file it has mapped, a child that holds its model."""
+    if watched.description is None:
+        return True
+    if watched.dialect is not Dialect.LLAMA and watched.process is not None and watched.model_path is None:
+        return True  # its command line may not name it
+    known = backends.abilities(watched.kind)
+    return known is not None and known.child_holds_model
 
 
 def _recorded_process(name: str, directory: str) -> int | None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from moetuned import backends
 from moetuned.daemon.heat_record import HeatRecord
 from moetuned.daemon.supervisor import Supervisor
 from moetuned.decide import detector
@@ -20,12 +21,14 @@ from moetuned.host.model_files import ModelFile
 from moetuned.host.page_cache import PAGE_BYTES
 from moetuned.host.processes import CLOCK_TICKS, ProcessIdentity
 from moetuned.host.warming import Warming
+from moetuned.parse.numbers_http import numbers_of
+from moetuned.schema.backend_abilities import Dialect
 from moetuned.schema.backend_description import BackendDescription
 from moetuned.schema.config import Backend
 from moetuned.schema.device import DeviceView
 from moetuned.schema.model import ModelIdentity
 from moetuned.schema.neighbour import Neighbour
-from moetuned.schema.sample import BackendIdentity, BackendSample, RawBackend, RawResidency, Residency
+from moetuned.schema.sample import BackendIdentity, BackendSample, HttpNumbers, RawBackend, RawResidency, Residency
 from moetuned.schema.signals import Signals
 from moetuned.schema.snapshot import MemoryView, ProtectView, WarmView
 from moetuned.schema.verdict import Paging, Verdict
@@ -145,7 +148,22 @@ class Watched:
             disks=self.disks,
             page_bytes=PAGE_BYTES,
             clock_ticks=CLOCK_TICKS,
+            dialect=self.dialect,
+            numbers=self.numbers,
         )
+
+    @property
+    def dialect(self) -> Dialect:
+        """How it answers over HTTP; until it was found, as its kind does."""
+        if self.description is not None:
+            return self.description.dialect
+        known = backends.abilities(self.kind)
+        return Dialect.LLAMA if known is None else known.dialect
+
+    @property
+    def numbers(self) -> HttpNumbers | None:
+        """Where one of kind generic tells what."""
+        return None if self.config is None else numbers_of(self.config.generic)
 
     @property
     def facts(self) -> BackendFacts:
@@ -194,7 +212,8 @@ class Watched:
             return self.description.context_length
         slots = None if self.sample is None or self.sample.http is None else self.sample.http.slots
         lengths = [slot.context_length for slot in slots or () if slot.context_length is not None]
-        return sum(lengths) or None
+        told = None if self.sample is None or self.sample.http is None else self.sample.http.context_length
+        return sum(lengths) or told
 
     def prompt_cache_mib(self) -> int | None:
         """Prompt cache it was started with, MiB; None when unknown."""

@@ -74,6 +74,12 @@ def prompt_tokens_processed(moment: Moment) -> float | None:
     return None if http is None else http.prompt_tokens_total
 
 
+def tokens_generated(moment: Moment) -> float | None:
+    """Tokens generated since the backend started, where that number grows with every one of them."""
+    http = moment.backend.http
+    return None if http is None or not http.counts_live else http.tokens_predicted_total
+
+
 def decode_calls(moment: Moment) -> float | None:
     """Calls of llama_decode() since the backend started: one a token and slot group, one a batch of a prompt."""
     http = moment.backend.http

@@ -62,6 +62,7 @@ def step_phase(
             state, process=seen, was_ready=False, phase=Phase.UNKNOWN, since=None, stillness=Stillness()
         )
     phase, text = _phase(state, sample, address_known=address_known)
+    ready = phase in _READY or _answers_only(sample.http)
     begun: list[tuple[EventName, str]] = []
     down = state.down
     still = state.stillness
@@ -75,14 +76,14 @@ def step_phase(
     elif still.hung and not down:
         down = True
         begun.append((EventName.BACKEND_DOWN, _hung_message(still)))
-    elif phase in _READY and down and not still.hung:
+    elif ready and down and not still.hung:
         down = False
         begun.append((EventName.BACKEND_RECOVERED, f"{sample.name} answers again"))
     next_state = PhaseState(
         phase=phase,
         since=state.since if phase is state.phase and state.since is not None else at_seconds,
         process=seen,
-        was_ready=state.was_ready or phase in _READY,
+        was_ready=state.was_ready or ready,
         down=down,
         oom_kills=oom_kills,
         stillness=still,
@@ -132,10 +133,18 @@ def _answered(state: PhaseState, http: BackendHttp) -> tuple[Phase, str]:
         case "unreachable":
             return Phase.UNKNOWN, "it no longer listens"
         case "error":
-            return Phase.UNKNOWN, "/health gave no answer of a llama-server"
+            return (
+                Phase.UNKNOWN,
+                "/health gave no answer of a llama-server" if http.tells_slots else "it answers as no such server",
+            )
     if http.sleeping:
-        return Phase.IDLE, "it sleeps"
+        return Phase.IDLE, "it sleeps" if http.tells_slots else "no model is loaded"
     return _working(state, http)
+
+
+def _answers_only(http: BackendHttp | None) -> bool:
+    """Whether it is ready, and of a kind whose phase may never be known."""
+    return http is not None and http.health == "ok" and not http.tells_slots
 
 
 def _working(state: PhaseState, http: BackendHttp) -> tuple[Phase, str]:
@@ -152,6 +161,11 @@ def _working(state: PhaseState, http: BackendHttp) -> tuple[Phase, str]:
         return Phase.IDLE, "its process does nothing, so /slots is not asked and it may sleep"
     if http.requests_processing == 0:
         return Phase.IDLE, "no request is processed"
+    if not http.tells_slots:
+        if not http.requests_processing:
+            return Phase.UNKNOWN, "it is ready; what it does, its kind does not tell"
+        requests = f"{http.requests_processing:.0f} request{'s' if http.requests_processing > 1 else ''}"
+        return Phase.UNKNOWN, f"it works on {requests}; whether on prompt or answer, its kind does not tell"
     if http.wants_key:
         return Phase.UNKNOWN, "it wants an API key for /slots, so its phase and speed stay unknown"
     if state.phase in _WORKING:

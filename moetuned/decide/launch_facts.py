@@ -5,14 +5,15 @@ from __future__ import annotations
 import msgspec
 
 from moetuned.decide.facts import BackendFacts
+from moetuned.schema.backend_abilities import Dialect
 from moetuned.schema.backend_description import BackendDescription
 
 DEFAULT_BATCH_TOKENS, DEFAULT_MICRO_BATCH_TOKENS = 2048, 512
 """-b and -ub of llama-server where nothing is said (tools/server/README.md)."""
 DEFAULT_PROMPT_CACHE_MIB = 8192
 """--cache-ram of llama-server where nothing is said."""
-LLAMA_CPP = ("llama-server", "xllamacpp")
-"""Kinds whose defaults these are."""
+LLAMA_CPP = ("llama-server", "xllamacpp", "ollama")
+"""Kinds whose defaults these are, where they speak llama-server's dialect."""
 
 
 def with_launch(
@@ -22,13 +23,14 @@ def with_launch(
     if said is None:
         return facts
     cache_mib = said.prompt_cache_mib
-    if cache_mib is None and kind in LLAMA_CPP:
+    llama = said.dialect is Dialect.LLAMA
+    if cache_mib is None and llama and kind in LLAMA_CPP:
         cache_mib = DEFAULT_PROMPT_CACHE_MIB
     context = said.context_length
     return msgspec.structs.replace(
         facts,
-        batch_tokens=said.batch_tokens or DEFAULT_BATCH_TOKENS,
-        micro_batch_tokens=said.micro_batch_tokens or DEFAULT_MICRO_BATCH_TOKENS,
+        batch_tokens=said.batch_tokens or (DEFAULT_BATCH_TOKENS if llama else None),
+        micro_batch_tokens=said.micro_batch_tokens or (DEFAULT_MICRO_BATCH_TOKENS if llama else None),
         kv_cache_bytes=None if kv_bytes_per_token is None or context is None else kv_bytes_per_token * context,
         prompt_cache_bytes=None if cache_mib is None or cache_mib < 0 else cache_mib << 20,
     )

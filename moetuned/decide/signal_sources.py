@@ -121,6 +121,8 @@ def _slots(sight: Sight) -> str | None:
         return _answers(sight)
     if http.slots is not None:
         return None
+    if not http.tells_slots:
+        return "its kind of backend tells nothing of single requests"
     if http.wants_key:
         return "it wants an API key, so /slots tells nothing"
     return (
@@ -136,6 +138,8 @@ def _metrics(sight: Sight) -> str | None:
         return _answers(sight)
     if http.wants_key and http.decode_calls_total is None:
         return "it wants an API key, so /metrics tells nothing"
+    if not http.tells_slots:
+        return None if http.counts_live else "its kind of backend tells no such number"
     silent = http.prompt_tokens_total is None and http.decode_calls_total is None
     return "/metrics gave nothing (llama-server serves it only with --metrics)" if silent else None
 

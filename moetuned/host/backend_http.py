@@ -1,4 +1,4 @@
-"""Asks a backend on this machine how it is: /health, /props, /slots and /metrics, from a worker thread.
+"""Asks a backend on this machine how it is, at the paths of its kind, from a worker thread: /health, /props, /slots, /metrics.
 
 The answers come from a process we do not trust: loopback only, no proxies, no redirects, a deadline for each answer as a whole, and a
 bound on its size. A path that gave no good answer holds "!reason": "!503 …" while the model loads, "!timeout" when it is too busy to
@@ -13,10 +13,11 @@ import socket
 import time
 from urllib.parse import urlsplit
 
+from moetuned.parse.backend_http import LLAMA_PATHS
 from moetuned.parse.http_response import HEAD_LIMIT_BYTES, Head, HttpError, parse_body, parse_head
+from moetuned.schema.backend_abilities import HttpPaths
 
 BODY_LIMIT_BYTES = 256 << 10
-HEALTH, PROPS, SLOTS, METRICS = "/health", "/props", "/slots", "/metrics"
 _NEVER_STATUSES = (401, 403, 404, 405, 501)
 """A server that answers so will do so until it is restarted."""
 _OUR_LACK = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
@@ -26,7 +27,9 @@ _OUR_LACK = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
 class Probe:
     """One backend's HTTP, over one connection that is kept. Used by one thread at a time."""
 
-    def __init__(self, url: str, *, may_sleep: bool = True, timeout_seconds: float = 1.0) -> None:
+    def __init__(
+        self, url: str, *, may_sleep: bool = True, timeout_seconds: float = 1.0, paths: HttpPaths = LLAMA_PATHS
+    ) -> None:
         """`url` as http://127.0.0.1:8080, perhaps with a path. Raises ValueError when it is not loopback HTTP.
 
         `may_sleep`: the server may unload its model when idle (--sleep-idle-seconds), or that is not known. Asking /slots or
@@ -34,6 +37,7 @@ class Probe:
         """
         self._host, self._port, self._prefix = loopback_address(url)
         self._may_sleep = may_sleep
+        self._paths = paths
         self._timeout_seconds = timeout_seconds
         self._host_header = f"[{self._host}]:{self._port}" if ":" in self._host else f"{self._host}:{self._port}"
         self._connection: socket.socket | None = None
@@ -51,28 +55,32 @@ class Probe:
         activity there: it would never fall asleep. /metrics is asked again only once something was processed; /health is not while
         /slots answers, which says as much (it is 503 while loading, too). Takes at most three times the timeout.
         """
-        slots = self._get(SLOTS) if self._health else "!"
-        if not slots.startswith("!"):
-            return self._poll_metrics({HEALTH: self._health, SLOTS: slots}, slots)
+        paths = self._paths
+        slots = self._get(paths.slots) if self._health and paths.slots is not None else "!"
+        if paths.slots is not None and not slots.startswith("!"):
+            return self._poll_metrics({paths.health: self._health, paths.slots: slots}, slots)
         asked, self._health = bool(self._health), ""
-        answers = {HEALTH: self._get(HEALTH)}
-        if answers[HEALTH].startswith("!"):
+        answers = {paths.health: self._get(paths.health)}
+        if answers[paths.health].startswith("!"):
             return answers
-        if self._may_sleep:
-            answers[PROPS] = self._get(PROPS)
-            if idle or not _is_awake(answers[PROPS]):
+        if self._may_sleep and paths.props is not None:
+            answers[paths.props] = self._get(paths.props)
+            if idle or not _is_awake(answers[paths.props]):
                 return answers
-        slots = answers[SLOTS] = slots if asked else self._get(SLOTS)
+        if paths.slots is None:
+            return self._poll_metrics(answers, "")
+        slots = answers[paths.slots] = slots if asked else self._get(paths.slots)
         if not slots.startswith("!") and not self._may_sleep:
-            self._health = answers[HEALTH]
+            self._health = answers[paths.health]
         return self._poll_metrics(answers, slots)
 
     def _poll_metrics(self, answers: dict[str, str], slots: str) -> dict[str, str]:
-        if self._metrics and slots == self._slots and _nothing_happened(slots):
-            answers[METRICS] = self._metrics
-        else:
-            answers[METRICS] = self._get(METRICS)
-        self._slots, self._metrics = slots, "" if answers[METRICS].startswith("!") else answers[METRICS]
+        path = self._paths.metrics
+        if path is None:
+            return answers
+        same = self._metrics and slots == self._slots and _nothing_happened(slots)
+        metrics = answers[path] = self._metrics if same else self._get(path)
+        self._slots, self._metrics = slots, "" if metrics.startswith("!") else metrics
         return answers
 
     def close(self) -> None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import select
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import msgspec
 
 from moetuned.host.fs import HostFS, RealFS
-from moetuned.parse.process import ENDED_STATES, parse_process
+from moetuned.parse.process import ENDED_STATES, parent_of, parse_process
 from moetuned.parse.process_maps import mapped_files
 from moetuned.schema.sample import ProcessCounters
 
@@ -76,6 +76,14 @@ def command_line(pid: int, fs: HostFS = _REAL) -> tuple[str, ...] | None:
     return None if text is None else _split(text)
 
 
+def variables(pid: int, names: Collection[str], fs: HostFS = _REAL) -> dict[str, str]:
+    """Those variables of a process as it was started that are named; empty when they may not be read."""
+    wanted = frozenset(names)
+    text = (_read(f"/proc/{pid}/environ", fs, ARGUMENTS_LIMIT_BYTES) or "") if wanted else ""
+    pairs = (variable.partition("=") for variable in _split(text))
+    return {name: value for name, equals, value in pairs if equals and name in wanted}
+
+
 def environment(pid: int, prefix: str, fs: HostFS = _REAL) -> dict[str, str]:
     """Variables of a process as it was started whose names begin with `prefix`; empty when it may not be read.
 
@@ -84,6 +92,11 @@ def environment(pid: int, prefix: str, fs: HostFS = _REAL) -> dict[str, str]:
     text = _read(f"/proc/{pid}/environ", fs, ARGUMENTS_LIMIT_BYTES) or ""
     pairs = (variable.partition("=") for variable in _split(text))
     return {name: value for name, equals, value in pairs if equals and name.startswith(prefix)}
+
+
+def parent(pid: int, fs: HostFS = _REAL) -> int | None:
+    """Pid of its parent; None when it is gone."""
+    return parent_of(_read(f"/proc/{pid}/stat", fs, 4096))
 
 
 def executable(pid: int, fs: HostFS = _REAL) -> str | None:

@@ -25,8 +25,10 @@ from moetuned.host.model_files import ModelFile
 from moetuned.host.page_cache import PAGE_BYTES, ResidencyScan
 from moetuned.host.processes import CLOCK_TICKS, ProcessIdentity
 from moetuned.host.sampler import Sampler
+from moetuned.parse.backend_http import paths_of
+from moetuned.schema.backend_abilities import Dialect
 from moetuned.schema.backend_description import BackendDescription
-from moetuned.schema.sample import BackendIdentity, RawBackend, RawResidency, RawSample
+from moetuned.schema.sample import BackendIdentity, HttpNumbers, RawBackend, RawResidency, RawSample
 
 HTTP_FRESH_SECONDS = 4.0
 """An answer over HTTP is one for this long, or for two samples where those are longer."""
@@ -59,6 +61,12 @@ class Subject(msgspec.Struct, frozen=True):
     model_unknown: str | None = None
     cgroup: MemoryCgroup = MemoryCgroup()
     disks: tuple[str, ...] = ()
+    numbers: HttpNumbers | None = None
+
+    @property
+    def dialect(self) -> Dialect:
+        """How it answers over HTTP."""
+        return Dialect.LLAMA if self.description is None else self.description.dialect
 
     @property
     def identity(self) -> BackendIdentity:
@@ -74,6 +82,8 @@ class Subject(msgspec.Struct, frozen=True):
             disks=self.disks,
             page_bytes=PAGE_BYTES,
             clock_ticks=CLOCK_TICKS,
+            dialect=self.dialect,
+            numbers=self.numbers,
         )
 
     @property
@@ -190,9 +200,10 @@ def _kv_bytes_per_token(model: ModelFile | None, said: BackendDescription | None
 
 
 def _poll_of(subject: Subject) -> Poll | None:
-    if subject.url is None:
+    paths = paths_of(subject.dialect, subject.numbers)
+    if subject.url is None or paths is None:
         return None
-    probe = Probe(subject.url, may_sleep=subject.may_sleep)
+    probe = Probe(subject.url, may_sleep=subject.may_sleep, paths=paths)
 
     def poll(idle: bool) -> dict[str, str]:
         try:

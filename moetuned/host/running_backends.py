@@ -14,6 +14,8 @@ import msgspec
 from moetuned.host import listening, processes
 from moetuned.host.process_place import path_here, url_here
 from moetuned.parse.config_values import url_port
+from moetuned.parse.generic_process import is_of
+from moetuned.schema.backend_abilities import Abilities, Dialect
 from moetuned.schema.backend_description import BackendDescription
 from moetuned.schema.config import Backend
 
@@ -30,8 +32,18 @@ class Kind(Protocol):
         """Its name."""
         ...
 
+    @property
+    def ABILITIES(self) -> Abilities:  # noqa: N802
+        """What it can do."""
+        ...
+
+    @property
+    def VARIABLES(self) -> tuple[str, ...]:  # noqa: N802
+        """The variables that `describe` needs."""
+        ...
+
     def describe(self, argv: Sequence[str], environ: Mapping[str, str]) -> BackendDescription:
-        """What its command line and LLAMA_ARG_* environment say."""
+        """What its command line and the variables of `VARIABLES` say."""
         ...
 
 
@@ -52,6 +64,8 @@ class FoundBackend(msgspec.Struct, frozen=True):
     """Its address as its command line says it, which is another network's in a container."""
     displaced_by: int | None = None
     """The process that listens on its port now while it does not itself; None: none is known."""
+    front: processes.ProcessIdentity | None = None
+    """The process that only stands before this one: it takes the requests, or started it, and holds no model."""
 
 
 class Finder:
@@ -81,7 +95,25 @@ class Finder:
             if known is not None:
                 found.append(known)
         self._known = {each.identity: each for each in found}
-        return displaced(found)
+        return displaced(self._without_fronts(found))
+
+    def _without_fronts(self, found: Sequence[FoundBackend]) -> tuple[FoundBackend, ...]:
+        """Without processes whose child, of the same kind, holds the model (`Abilities.child_holds_model`)."""
+        by_pid = {each.identity.pid: each for each in found}
+        front_of: dict[int, FoundBackend] = {}
+        for each in found:
+            kind = self._kind_of(each.argv)
+            if kind is None or not kind.ABILITIES.child_holds_model:
+                continue
+            above = by_pid.get(processes.parent(each.identity.pid) or 0)
+            if above is not None and above.kind == each.kind:
+                front_of[each.identity.pid] = above
+        fronts = {front.identity for front in front_of.values()}
+        return tuple(
+            each if each.identity.pid not in front_of else _behind(each, front_of[each.identity.pid])
+            for each in found
+            if each.identity not in fronts
+        )
 
     def _is_none(self, pid: int) -> bool:
         """Whether `pid` was looked at often enough: a process that was just forked still has to become what it will be."""
@@ -124,12 +156,16 @@ def _without_address(found: FoundBackend, by: int) -> FoundBackend:
     return msgspec.structs.replace(found, description=description, displaced_by=by)
 
 
+def _behind(found: FoundBackend, front: FoundBackend) -> FoundBackend:
+    return msgspec.structs.replace(found, front=front.identity)
+
+
 def describe(identity: processes.ProcessIdentity, argv: tuple[str, ...], kind_of: KindOf) -> FoundBackend | None:
     """What a process is, from its command line and environment; None when it is no known backend or has ended."""
     kind = kind_of(argv)
     if kind is None:
         return None
-    description = kind.describe(argv, processes.environment(identity.pid, "LLAMA_ARG_"))
+    description = kind.describe(argv, processes.variables(identity.pid, kind.VARIABLES))
     try:
         session = os.getsid(identity.pid)
     except OSError:
@@ -161,19 +197,30 @@ def model_path(pid: int, said: str | None) -> str | None:
 
 
 def belongs_to(config: Backend, found: FoundBackend) -> bool:
-    """Whether a found process is the backend that the config names: by port, else by model, else by kind."""
+    """Whether a found process is the backend that the config names: by port, else by model, else by kind.
+
+    One of kind generic is known by the expression of its entry alone.
+    """
     if config.kind is not None and config.kind != found.kind:
         return False
+    if config.generic is not None:
+        return is_of(config.generic, found.argv)
     if config.url is not None:
-        known = found.description.url or found.said_url
-        return known is not None and url_port(config.url) == url_port(known)
+        known = (found.description.url or found.said_url, found.description.front_url)
+        return any(url is not None and url_port(config.url) == url_port(url) for url in known)
     if config.model is not None:
         return found.model_path is not None and os.path.realpath(config.model) == os.path.realpath(found.model_path)
     return config.kind is not None
 
 
+def address_of(description: BackendDescription, configured: str | None) -> str | None:
+    """Where it is asked: where the config says, but a process behind another one at its own address."""
+    behind = description.front_url is not None and description.dialect is not Dialect.OLLAMA
+    return description.url if configured is None or behind else configured
+
+
 def name_for(found: FoundBackend, taken: Sequence[str]) -> str:
     """A name for a backend nobody named: its kind and port, or its pid where that is taken or unknown."""
-    url = found.description.url
+    url = found.description.front_url or found.description.url
     name = f"{found.kind}-{url_port(url)}" if url is not None else f"{found.kind}-pid{found.identity.pid}"
     return f"{found.kind}-pid{found.identity.pid}" if name in taken else name

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from moetuned.parse.backend_http import parse_backend_http
 from moetuned.parse.cgroup_memory import above_file_names, cgroup_file_names, parse_cgroup_memory
 from moetuned.parse.disk_stat import parse_disk_stat
-from moetuned.parse.llama_http import parse_llama_http
 from moetuned.parse.meminfo import parse_meminfo
 from moetuned.parse.pressure import parse_pressure
 from moetuned.parse.process import ENDED_STATES, parse_process
@@ -99,7 +99,7 @@ def _backend(raw: RawSample, identity: BackendIdentity) -> BackendSample:
         process=process,
         process_gone=gone,
         cgroup=_cgroup(raw.files, identity),
-        http=parse_llama_http(rest.http),
+        http=parse_backend_http(rest.http, identity.dialect, identity.numbers),
         residency=_residency(rest.residency, identity.page_bytes),
         cgroup_directory=identity.cgroup_directory,
         above=_above(raw.files, identity),

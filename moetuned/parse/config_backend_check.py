@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 
+from moetuned.parse.bounded_pattern import bounded_pattern
 from moetuned.parse.config_problem import Problem, any_of, key_path, shown
 from moetuned.parse.config_values import url_port
+from moetuned.parse.numbers_http import number_pattern
 from moetuned.schema.config import Backend, Config, Context, Mode, SuperviseProcess
 from moetuned.schema.relief import StepName
 from moetuned.schema.units import parse_bytes
@@ -24,8 +26,9 @@ _CAN = {
 _CGROUP_ROOT = "/sys/fs/cgroup"
 # A word in single braces. Not {{…}} of chat templates, nor JSON such as {"enable_thinking": false}.
 _PLACEHOLDER = re.compile(r"(?<!\{)\{([A-Za-z_][A-Za-z0-9_]*)\}(?!\})")
-_CONTEXT_FLAGS = ("-c", "--ctx-size", "--contextsize")
+_CONTEXT_FLAGS = ("-c", "--ctx-size", "--contextsize", "--n_ctx")
 _PORT_FLAG = "--port"
+_GENERIC = "generic"
 
 _Path = tuple[str | int, ...]
 
@@ -41,6 +44,7 @@ def check_backends(config: Config, known_kinds: Collection[str] | None = None) -
             yield _error((*path, "name"), backend.name, f"is the name of backends[{first}] too; names must differ")
         if known_kinds is not None and backend.kind is not None and backend.kind not in known_kinds:
             yield _error((*path, "kind"), backend.kind, _unknown_kind(backend.kind, sorted(known_kinds)))
+        yield from _check_generic(path, backend)
         if backend.url is not None:
             yield from _check_url(path, backend.url, ports, index)
         yield from _check_context(path, backend)
@@ -85,6 +89,28 @@ def _check_url(path: _Path, url: str, ports: dict[int, int], index: int) -> Iter
     first = ports.setdefault(port, index)
     if first != index:
         yield _error((*path, "url"), url, f"has the port of backends[{first}] too; every backend needs its own")
+
+
+def _check_generic(path: _Path, backend: Backend) -> Iterator[Problem]:
+    """Kind generic and its key belong together; every expression is one that cannot run away."""
+    generic = backend.generic
+    if generic is None:
+        if backend.kind == _GENERIC:
+            yield _error((*path, "generic"), None, "is missing: kind generic needs to know its process")
+        return
+    if backend.kind != _GENERIC:
+        yield _error((*path, "generic"), None, "is only for kind: generic")
+    if backend.url is None:
+        yield _warning((*path, "url"), None, "is not set, so it is not asked over HTTP and only its process is watched")
+    checks: dict[str, Callable[[str], object]] = {"process": bounded_pattern}
+    checks |= dict.fromkeys(("tokens", "prompt_tokens", "requests"), number_pattern)
+    for key, compiled in checks.items():
+        text = getattr(generic, key)
+        try:
+            if text is not None:
+                compiled(text)
+        except ValueError as error:
+            yield _error((*path, "generic", key), text, str(error))
 
 
 def _check_context(path: _Path, backend: Backend) -> Iterator[Problem]:

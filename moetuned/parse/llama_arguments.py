@@ -11,12 +11,20 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from moetuned.parse.client_url import client_url, whole
+from moetuned.parse.spelled_flags import spelled_flags
 from moetuned.schema.backend_description import BackendDescription
 
+_PROGRAM = "llama-server"
+_IK_DIRECTORIES = ("ik_llama", "ik-llama")
+_IK_FLAGS = frozenset(
+    (
+        "--defer-experts", "--prefetch-experts", "-rtr", "--run-time-repack", "-fmoe", "--fused-moe", "-no-fmoe", "--no-fused-moe",
+        "-mla", "--mla-use", "-amb", "--attention-max-batch", "-ser", "--smart-expert-reduction", "-thp", "--transparent-huge-pages",
+    )
+)  # fmt: skip
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8080
 """What llama-server listens on when nothing is said (tools/server/README.md)."""
-ENVIRONMENT_PREFIX = "LLAMA_ARG_"
-_MAX_DIGITS = 10
 
 
 class _Flag(msgspec.Struct, frozen=True):
@@ -44,9 +52,26 @@ _FLAGS: dict[str, _Flag] = {
     "micro_batch": _Flag(("-ub", "--ubatch-size"), "LLAMA_ARG_UBATCH"),
     "metrics": _Flag(("--metrics",), "LLAMA_ARG_ENDPOINT_METRICS", switch=True),
 }
-_BY_SPELLING = {spelling: (name, flag) for name, flag in _FLAGS.items() for spelling in flag.spellings}
+_SPELLINGS = {spelling: name for name, flag in _FLAGS.items() for spelling in flag.spellings}
+_SWITCHES = frozenset(name for name, flag in _FLAGS.items() if flag.switch)
+VARIABLES = tuple(flag.variable for flag in _FLAGS.values() if flag.variable is not None)
+"""Variables that say what flags say."""
 _TRUE = frozenset(("on", "enabled", "true", "1"))
 """Words that switch a LLAMA_ARG_* switch on (common/arg.cpp, is_truthy)."""
+
+
+def is_llama_server(argv: Sequence[str]) -> bool:
+    """Whether the program is called llama-server, or llama-server-SOMETHING, in any directory."""
+    program = argv[0].rpartition("/")[2] if argv else ""
+    return program == _PROGRAM or program.startswith(_PROGRAM + "-")
+
+
+def is_ik_llama(argv: Sequence[str]) -> bool:
+    """Whether a llama-server is that of ik_llama.cpp: by its directory, or by a flag that only this fork has."""
+    if not is_llama_server(argv):
+        return False
+    below = any(part.startswith(_IK_DIRECTORIES) for part in argv[0].split("/")[:-1])
+    return below or any(word.partition("=")[0] in _IK_FLAGS for word in argv[1:])
 
 
 def describe_arguments(arguments: Sequence[str], environ: Mapping[str, str]) -> BackendDescription:
@@ -57,81 +82,39 @@ def describe_arguments(arguments: Sequence[str], environ: Mapping[str, str]) -> 
     url, url_unknown = _url(said)
     return BackendDescription(
         model_path=said.get("model") or None,
-        context_length=_positive(said.get("context")),
-        slots=_positive(said.get("slots")),
+        context_length=whole(said.get("context")),
+        slots=whole(said.get("slots")),
         cache_type_k=said.get("cache_type_k") or None,
         cache_type_v=said.get("cache_type_v") or None,
-        prompt_cache_mib=_number(said.get("prompt_cache"), minimum=-1),
-        threads=_positive(said.get("threads")),
+        prompt_cache_mib=whole(said.get("prompt_cache"), minimum=-1),
+        threads=whole(said.get("threads")),
         url=url,
         url_unknown=url_unknown,
         metrics="metrics" in said,
-        sleeps_after_seconds=_positive(said.get("sleep")),
-        batch_tokens=_positive(said.get("batch")),
-        micro_batch_tokens=_positive(said.get("micro_batch")),
+        sleeps_after_seconds=whole(said.get("sleep")),
+        batch_tokens=whole(said.get("batch")),
+        micro_batch_tokens=whole(said.get("micro_batch")),
     )
 
 
 def _command_line(arguments: Sequence[str]) -> dict[str, str]:
     """Text of each known flag; "" for one whose value is missing."""
-    said: dict[str, str] = {}
-    position = 0
-    while position < len(arguments):
-        spelling, equals, joined = arguments[position].partition("=")
-        position += 1
-        known = _BY_SPELLING.get(spelling.replace("_", "-") if spelling.startswith("--") else spelling)
-        if known is None:
-            continue
-        name, flag = known
-        if flag.switch:
-            said[name] = "on"
-        elif equals:
-            said[name] = joined
-        elif position < len(arguments):
-            said[name] = arguments[position]
-            position += 1
-        else:
-            said[name] = ""
-    return said
+    return spelled_flags([_hyphened(word) for word in arguments], _SPELLINGS, _SWITCHES)
 
 
-def _number(text: str | None, minimum: int) -> int | None:
-    if text is None or len(text) > _MAX_DIGITS or not text.isascii() or not text.removeprefix("-").isdigit():
-        return None
-    value = int(text)
-    return value if value >= minimum else None
-
-
-def _positive(text: str | None) -> int | None:
-    return _number(text, minimum=1)
+def _hyphened(word: str) -> str:
+    spelling, equals, value = word.partition("=")
+    return f"{spelling.replace('_', '-')}{equals}{value}" if word.startswith("--") else word
 
 
 def _url(said: Mapping[str, str]) -> tuple[str | None, str | None]:
     """The address a client on this machine uses, or why there is none."""
-    host = said.get("host", DEFAULT_HOST).strip("[]")
-    port = _number(said.get("port", str(DEFAULT_PORT)), minimum=1)
-    if port is None or port > 65535:
-        return None, f"--port {said.get('port', '')!r} is no port"
-    if "tls_key" in said:
+    url, unknown = client_url(said.get("host", DEFAULT_HOST) or "no address", said.get("port", str(DEFAULT_PORT)))
+    if url is not None and "tls_key" in said:
         return None, "it serves TLS (--ssl-key-file)"
-    if host.endswith(".sock"):
-        return None, f"it listens on the Unix socket {host}"
-    if host in ("0.0.0.0", "127.0.0.1"):  # noqa: S104  recognised, not bound
-        host = "127.0.0.1"
-    elif host in ("::", "::1"):
-        host = "[::1]"
-    elif host != "localhost" and not _is_loopback(host):
-        return None, f"it listens on {host or 'no address'} only, and moetuned asks backends on loopback only"
     prefix = said.get("prefix", "").strip("/")
-    if prefix and not all(letter.isascii() and (letter.isalnum() or letter in "-_./~") for letter in prefix):
+    if url is None or not prefix:
+        return url, unknown
+    if not all(letter.isascii() and (letter.isalnum() or letter in "-_./~") for letter in prefix):
         return None, f"--api-prefix {said['prefix']!r} is no path"
-    return f"http://{host}:{port}" + (f"/{prefix}" if prefix else ""), None
-
-
-def _is_loopback(host: str) -> bool:
-    parts = host.split(".")
-    return (
-        len(parts) == 4
-        and parts[0] == "127"
-        and all(_number(part, 0) is not None and int(part) < 256 for part in parts)
-    )
+    return f"{url}/{prefix}", None

@@ -40,6 +40,12 @@ def parse_process(pid: int, stat: str | None, status: str | None, io: str | None
     )
 
 
+def parent_of(stat: str | None) -> int | None:
+    """Pid of the parent in the text of /proc/<pid>/stat (field 4)."""
+    fields = [] if stat is None else stat.rpartition(")")[2].split()
+    return _field(fields, 1)
+
+
 def _field(fields: list[str], position: int) -> int | None:
     """A number that has another field after it, so that it cannot be half a number of a cut text."""
     return whole_number(fields[position]) if position + 1 < len(fields) else None

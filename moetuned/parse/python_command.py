@@ -1,4 +1,4 @@
-"""Command lines of Python modules run as programs: `python [options] -m module arguments…`."""
+"""Command lines of Python programs: `python [options] -m module arguments…` and `python [options] script.py arguments…`."""
 
 from __future__ import annotations
 
@@ -21,3 +21,16 @@ def module_arguments(argv: Sequence[str], module: str) -> tuple[str, ...] | None
             return None
         position += 2 if option in _OPTIONS_WITH_VALUE else 1
     return None
+
+
+def script_arguments(argv: Sequence[str], script: str) -> tuple[str, ...] | None:
+    """What follows a script of this file name; None when `argv` is no Python interpreter that runs one."""
+    if not argv or not argv[0].rpartition("/")[2].startswith("python"):
+        return None
+    position = 1
+    while position < len(argv) and argv[position].startswith("-"):
+        if argv[position] in ("-m", "-c"):
+            return None
+        position += 2 if argv[position] in _OPTIONS_WITH_VALUE else 1
+    named = argv[position].rpartition("/")[2] if position < len(argv) else None
+    return tuple(argv[position + 1 :]) if named == script else None

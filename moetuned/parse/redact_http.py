@@ -12,7 +12,11 @@ from typing import Any
 
 import msgspec
 
-from moetuned.parse.llama_http import MAX_BODY_CHARACTERS, MAX_COUNT, needed_slots, parse_llama_http
+from moetuned.parse import kobold_http, llama_python_http, ollama_http
+from moetuned.parse.backend_http import parse_backend_http
+from moetuned.parse.http_fields import MAX_BODY_CHARACTERS, MAX_COUNT
+from moetuned.parse.llama_http import needed_slots, parse_llama_http
+from moetuned.schema.backend_abilities import Dialect
 
 METRICS = frozenset(
     "llamacpp:" + name
@@ -34,9 +38,42 @@ _FAILURES = {"loading": "!503", "busy": "!timeout", "unreachable": "!refused"}
 _NOT_UNDERSTOOD = "!not understood"
 
 
-def redact_http(bodies: Mapping[str, str]) -> dict[str, str]:
-    """The answers by path, each saying the same to `parse_llama_http`; other paths than those it reads are left out."""
+def redact_http(bodies: Mapping[str, str], dialect: Dialect = Dialect.LLAMA) -> dict[str, str]:
+    """The answers by path, each saying the same to the parser of `dialect`; other paths than those it reads are left out.
+
+    Of the dialect "generic" nothing is kept: only the config knows what its lines mean.
+    """
+    if dialect is not Dialect.LLAMA:
+        return {
+            path: _other(body, dialect, path) for path, body in bodies.items() if path in _OTHER_PATHS.get(dialect, ())
+        }
     return {path: _REDACT[path](body) for path, body in bodies.items() if path in _REDACT}
+
+
+def _other(body: str, dialect: Dialect, path: str) -> str:
+    """An answer written anew from what it says."""
+    if body.startswith("!"):
+        return _failure(body)
+    # Without a good answer of the first path the second is not looked at.
+    said = parse_backend_http({_OTHER_PATHS[dialect][0]: "{}", path: body}, dialect)
+    if said is None or said.health == "error":
+        return _NOT_UNDERSTOOD
+    match path:
+        case kobold_http.PERFORMANCE:
+            idle = None if said.requests_processing is None else 1 - round(said.requests_processing)
+            queue = None if said.requests_deferred is None else round(said.requests_deferred)
+            return msgspec.json.encode({"idle": idle, "queue": queue}).decode()
+        case kobold_http.CONTEXT:
+            return msgspec.json.encode({"value": said.context_length}).decode()
+        case ollama_http.LOADED:
+            if said.sleeping is None:
+                return _NOT_UNDERSTOOD
+            models = [] if said.sleeping else [{"context_length": said.context_length}]
+            return msgspec.json.encode({"models": models}).decode()
+        case ollama_http.HEALTH:
+            return '{"status":0}' if said.health == "ok" else '{"status":3}'
+        case _:
+            return "{}"
 
 
 def _health(body: str) -> str:
@@ -104,4 +141,10 @@ def _said(*, health: str | None = None, props: str | None = None) -> Any:
     return parse_llama_http({path: body for path, body in bodies.items() if body is not None})
 
 
+_OTHER_PATHS: dict[Dialect, tuple[str, ...]] = {
+    Dialect.LLAMA_PYTHON: (llama_python_http.PAGE,),
+    Dialect.KOBOLD: (kobold_http.PERFORMANCE, kobold_http.CONTEXT),
+    Dialect.OLLAMA: (ollama_http.VERSION, ollama_http.LOADED),
+    Dialect.OLLAMA_RUNNER: (ollama_http.HEALTH,),
+}
 _REDACT = {"/health": _health, "/props": _props, "/slots": _slots, "/metrics": _metrics}

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import msgspec
 
+from moetuned.schema.backend_abilities import Dialect
+
 
 class BackendDescription(msgspec.Struct, frozen=True):
     """Settings of a running backend; None is "not said" or "not understood", never a guessed default.
 
     `context_length` None also for `-c 0` (the model's own), `slots` and `threads` None also for -1 (the server chooses).
     `prompt_cache_mib` -1 is no limit. `sleeps_after_seconds` None: it never unloads its model by itself. `url` None:
-    `url_unknown` says why in one sentence.
+    `url_unknown` says why in one sentence. `dialect`: how it answers there. `front_url`: where clients ask, when another process
+    than its own takes their requests.
     """
 
     model_path: str | None = None
@@ -26,3 +29,5 @@ class BackendDescription(msgspec.Struct, frozen=True):
     sleeps_after_seconds: int | None = None
     batch_tokens: int | None = None
     micro_batch_tokens: int | None = None
+    dialect: Dialect = Dialect.LLAMA
+    front_url: str | None = None

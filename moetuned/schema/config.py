@@ -166,6 +166,49 @@ class Context(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     minimum: Annotated[int, Meta(ge=256, le=1 << 24, description="Relief never goes below this.")] = 2048
 
 
+_HttpPath = Annotated[
+    str,
+    Meta(
+        pattern=r"^/[A-Za-z0-9_./~-]{0,200}$",
+        extra={"allowed": "must be a path of letters, digits and -_./~ that begins with /, e.g. /health"},
+    ),
+]
+
+
+class Generic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A server of no kind that moetuned knows: how to recognise it, and where it tells what over HTTP."""
+
+    process: Annotated[
+        str,
+        Meta(
+            description="Regular expression for its program and arguments, joined by blanks, from their beginning; at most two repeats, "
+            "none of a group."
+        ),
+    ]
+    health: Annotated[
+        _HttpPath, Meta(description="Path that answers with status 200 when it is ready, and with 503 while it loads.")
+    ] = "/health"
+    metrics: Annotated[
+        _HttpPath | None, Meta(description="Path of its metrics, a number a line; null: it has none.")
+    ] = "/metrics"
+    tokens: Annotated[
+        str | None,
+        Meta(
+            description="Expression for the line with all tokens generated so far, e.g. tokens_total (\\S+); unset: they stay unknown."
+        ),
+    ] = None
+    prompt_tokens: Annotated[
+        str | None,
+        Meta(description="Expression for the line with all prompt tokens processed so far; unset: they stay unknown."),
+    ] = None
+    requests: Annotated[
+        str | None,
+        Meta(
+            description="Expression for the line with the requests it works on now; unset: what it does stays unknown."
+        ),
+    ] = None
+
+
 class Backend(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One inference server."""
 
@@ -181,7 +224,11 @@ class Backend(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ),
     ]
     kind: Annotated[
-        str | None, Meta(description="llama-server, xllamacpp or simulator; unset: recognised from its command line.")
+        str | None,
+        Meta(
+            description="llama-server, ik-llama, llama-cpp-python, ollama, koboldcpp, xllamacpp, simulator or generic; unset: recognised "
+            "from its command line."
+        ),
     ] = None
     model: Annotated[
         str | None, Meta(description="GGUF file (first part of a split model); unset: from its command line.")
@@ -235,6 +282,7 @@ class Backend(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             description="Its cgroup's share of the disk beside others' 100 (io.weight, cgroup v2 only); unset: left alone."
         ),
     ] = None
+    generic: Annotated[Generic | None, Meta(description="For kind generic: what it is and where it tells what.")] = None
 
 
 class Watch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
+from moetuned.schema.backend_abilities import Dialect
+
 
 class RawResidency(msgspec.Struct, frozen=True, omit_defaults=True):
     """Pages of the model in page cache, as cachestat(2) counts them; experts/other pages where a layout is known."""
@@ -157,7 +159,8 @@ class BackendHttp(msgspec.Struct, frozen=True):
     """What the backend's HTTP said. `health`: ok | loading | unreachable | busy | error | None (not asked).
 
     `wants_key`: it answers questions of how it is only to who has its API key. `requests_deferred`: how many wait because all slots are busy. `slots_asked` False: /slots was not asked, because the backend does
-    nothing and the question would keep it from sleeping.
+    nothing and the question would keep it from sleeping. `tells_slots` False: its kind says nothing of single slots. `counts_live`:
+    `tokens_predicted_total` grows with every token and not only at the end of a request. `context_length`: of all slots together.
     """
 
     health: str | None = None
@@ -170,6 +173,19 @@ class BackendHttp(msgspec.Struct, frozen=True):
     requests_deferred: float | None = None
     slots_asked: bool = True
     wants_key: bool = False
+    tells_slots: bool = True
+    counts_live: bool = False
+    context_length: int | None = None
+
+
+class HttpNumbers(msgspec.Struct, frozen=True):
+    """Where a backend of no known kind is asked, and the expressions that find its numbers there (`parse.numbers_http`)."""
+
+    health: str
+    metrics: str | None = None
+    tokens: str | None = None
+    prompt_tokens: str | None = None
+    requests: str | None = None
 
 
 class Residency(msgspec.Struct, frozen=True, gc=False):
@@ -223,7 +239,7 @@ class BackendIdentity(msgspec.Struct, frozen=True):
     `cgroup_directory`: absolute directory of its memory cgroup, None when it is in the root cgroup.
     `limited_above`: directories above that one which have a limit, the nearest first. `disks`: names under /sys/block of the
     devices under its model. `start_ticks`: field 22 of /proc/<pid>/stat; None: the process that has the pid when it is first
-    looked at.
+    looked at. `dialect`: how it answers over HTTP; `numbers` are of the dialect "generic".
     """
 
     name: str
@@ -236,3 +252,5 @@ class BackendIdentity(msgspec.Struct, frozen=True):
     clock_ticks: int = 100
     start_ticks: int | None = None
     limited_above: tuple[str, ...] = ()
+    dialect: Dialect = Dialect.LLAMA
+    numbers: HttpNumbers | None = None

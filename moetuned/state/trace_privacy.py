@@ -36,6 +36,7 @@ class Privacy:
             url=_address(identity.url),
             cgroup_directory=self._place(identity.cgroup_directory),
             limited_above=tuple(self._places.get(one, one) for one in identity.limited_above),
+            numbers=None,
         )
         """The backend's identity as the trace has it: with the paths of `sample`."""
 
@@ -64,7 +65,7 @@ class Privacy:
         """A sample of this backend alone."""
         own = raw.backends.get(self._identity.name, RawBackend())
         files = {self._path(path): redact_file(path, text) for path, text in raw.files.items()}
-        backend = RawBackend(redact_http(own.http), own.residency)
+        backend = RawBackend(redact_http(own.http, self._identity.dialect), own.residency)
         return RawSample(raw.t, raw.wall, files, {self.name: backend})
 
     def _model(self, path: str) -> str:

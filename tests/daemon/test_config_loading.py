@@ -30,7 +30,7 @@ def test_a_good_one(path: Path) -> None:
         ("tuning: {profile: moe-offload, sysctl: {kernel.panic: 1}}\n", "kernel.panic"),
         ("tuning: {profil: observe}\n", "profil"),
         ("tuning: {sysctl: {vm.dirty_ratio: x}}\n", r"yaml:1: tuning.sysctl.vm.dirty_ratio: 'x' is no whole number"),
-        ("backends: [{name: a, kind: llama-srver}]\n", r"backends\[0\].kind: 'llama-srver'.*known: llama-server"),
+        ("backends: [{name: a, kind: llama-srver}]\n", r"backends\[0\].kind: 'llama-srver'.*did you mean llama-server"),
     ],
 )
 def test_a_bad_one_is_refused_with_the_key(path: Path, text: str, said: str) -> None:

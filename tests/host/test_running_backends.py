@@ -14,9 +14,10 @@ import pytest
 from moetuned import backends
 from moetuned.host import running_backends
 from moetuned.host.processes import FoundProcess, ProcessIdentity, command_line, identify
-from moetuned.host.running_backends import Finder, FoundBackend, belongs_to, displaced, name_for
+from moetuned.host.running_backends import Finder, FoundBackend, address_of, belongs_to, displaced, name_for
+from moetuned.schema.backend_abilities import Dialect
 from moetuned.schema.backend_description import BackendDescription
-from moetuned.schema.config import Backend
+from moetuned.schema.config import Backend, Generic
 
 
 def found(url: str | None = "http://127.0.0.1:8080", kind: str = "llama-server", model: str | None = "/m.gguf"):
@@ -137,14 +138,18 @@ class Machine:
     def __init__(self) -> None:
         self.argv: dict[int, tuple[str, ...]] = {}
         self.looked: list[int] = []
+        self.parents: dict[int, int] = {}
 
     def find(self, matches, skip) -> list[FoundProcess]:
         looked = [pid for pid in sorted(self.argv) if not skip(pid)]
         self.looked += looked
         return [FoundProcess(ProcessIdentity(pid, 1), self.argv[pid]) for pid in looked if matches(self.argv[pid])]
 
+    def parent(self, pid: int) -> int | None:
+        return self.parents.get(pid)
+
     @staticmethod
-    def environment(_pid: int, _prefix: str) -> dict[str, str]:
+    def variables(_pid: int, _names: tuple[str, ...]) -> dict[str, str]:
         return {}
 
     @staticmethod
@@ -182,6 +187,55 @@ def test_a_fork_that_becomes_a_backend_is_found_at_the_next_search(machine: Mach
     assert [each.identity.pid for each in finder.find()] == [10]
     del machine.argv[10]
     assert finder.find() == ()
+
+
+OLLAMA = ("ollama", "serve")
+RUNNER = ("ollama", "runner", "--model", "/nowhere/sha256-1", "--port", "43263")
+
+
+def test_the_child_that_holds_the_model_stands_for_its_parent(machine: Machine) -> None:
+    finder = Finder(backends.find)
+    machine.argv = {10: OLLAMA, 11: SERVER}
+    assert [(each.identity.pid, each.front) for each in finder.find()] == [(10, None), (11, None)]
+    machine.argv |= {12: RUNNER, 13: RUNNER}
+    machine.parents = {12: 10, 13: 10}
+    front = ProcessIdentity(10, 1)
+    assert [(each.identity.pid, each.front) for each in finder.find()] == [(11, None), (12, front), (13, front)]
+    del machine.argv[12], machine.argv[13]
+    assert [each.identity.pid for each in finder.find()] == [10, 11]
+
+
+def test_a_llama_server_below_another_is_one_of_its_own(machine: Machine) -> None:
+    machine.argv, machine.parents = {10: SERVER, 11: SERVER}, {11: 10}
+    assert [each.identity.pid for each in Finder(backends.find).find()] == [10, 11]
+
+
+def behind(port: int = 43263) -> FoundBackend:
+    description = BackendDescription(
+        url=f"http://127.0.0.1:{port}", front_url="http://127.0.0.1:11434", dialect=Dialect.OLLAMA_RUNNER
+    )
+    return FoundBackend(ProcessIdentity(42, 1), "ollama", description, (), 42, "/m")
+
+
+def test_one_behind_another_is_known_by_the_address_that_clients_use() -> None:
+    assert belongs_to(Backend("a", url="http://127.0.0.1:11434"), behind())
+    assert belongs_to(Backend("a", url="http://127.0.0.1:43263"), behind())
+    assert not belongs_to(Backend("a", url="http://127.0.0.1:1"), behind())
+    assert name_for(behind(), []) == "ollama-11434"
+
+
+def test_one_behind_another_is_asked_at_its_own_address() -> None:
+    assert address_of(behind().description, "http://127.0.0.1:11434") == "http://127.0.0.1:43263"
+    front = BackendDescription(url=None, front_url="http://x", dialect=Dialect.OLLAMA)
+    assert address_of(front, "http://127.0.0.1:1") == "http://127.0.0.1:1"
+    assert address_of(BackendDescription(url="http://127.0.0.1:2"), None) == "http://127.0.0.1:2"
+
+
+def test_a_generic_one_belongs_by_its_expression_alone() -> None:
+    entry = Backend("a", kind="generic", url="http://127.0.0.1:7", generic=Generic(process=r"\S+engine"))
+    engine = FoundBackend(ProcessIdentity(42, 1), "generic", BackendDescription(), ("/opt/engine",), 42, None)
+    assert belongs_to(entry, engine)
+    assert not belongs_to(entry, msgspec.structs.replace(engine, argv=("/opt/other",)))
 
 
 def test_this_process_is_no_backend() -> None:

@@ -111,3 +111,22 @@ def test_flag_value_takes_the_last_one():
     assert flag_value(["s", "--port", "1", "--port=2"], ("--port",)) == "2"
     assert flag_value(["s", "--port"], ("--port",)) is None
     assert flag_value(["s", "-c=3"], ("-c",)) is None
+
+
+def generic_problems(kind: str = "generic", **generic: str) -> list[str]:
+    entry = {"name": "e", "kind": kind, "url": "http://127.0.0.1:7000", "generic": {"process": "a", **generic}}
+    return found(entry)
+
+
+def test_a_generic_entry_is_whole() -> None:
+    assert generic_problems(tokens=r"tokens (\S+)") == []
+    assert "generic: is missing" in found({"name": "e", "kind": "generic"})[0]
+    assert "is only for kind: generic" in generic_problems(kind="ollama")[0]
+    assert "is not set" in found({"name": "e", "kind": "generic", "generic": {"process": "a"}})[0]
+
+
+def test_an_expression_that_could_run_away_is_refused_with_its_key() -> None:
+    said = generic_problems(process="(a+)+", tokens="tokens", requests=r"(\S+)")
+    assert [f"generic.{key}" in text for key, text in zip(("process", "tokens", "requests"), said, strict=True)] == [
+        True
+    ] * 3

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moetuned.parse.llama_http import MAX_BODY_CHARACTERS, parse_llama_http
+from moetuned.parse.http_fields import MAX_BODY_CHARACTERS
+from moetuned.parse.llama_http import parse_llama_http
 from moetuned.schema.sample import BackendHttp, Slot
 
 SLOT = {

@@ -13,7 +13,8 @@ from moetuned.decide import detector, signals
 from moetuned.decide.detector import DetectorSettings
 from moetuned.decide.facts import BackendFacts
 from moetuned.parse.assemble import assemble
-from moetuned.parse.llama_http import MAX_COUNT, parse_llama_http
+from moetuned.parse.http_fields import MAX_COUNT
+from moetuned.parse.llama_http import parse_llama_http
 from moetuned.schema.sample import BackendIdentity, RawBackend, RawSample
 
 PATHS = ("/health", "/slots", "/metrics", "/props")

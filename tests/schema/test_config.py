@@ -11,14 +11,14 @@ import pytest
 from msgspec import inspect
 
 from moetuned.schema import config
-from moetuned.schema.config import Backend, Config, Mode, Profile, SuperviseNone, SuperviseProcess
+from moetuned.schema.config import Backend, Config, Generic, Mode, Profile, SuperviseNone, SuperviseProcess
 
 STRUCTS = [
     kind
     for kind in vars(config).values()
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind.__module__ == config.__name__
 ]
-NEEDED = {("Backend", "name"), ("SuperviseProcess", "command")}
+NEEDED = {("Backend", "name"), ("SuperviseProcess", "command"), ("Generic", "process")}
 
 
 def described(schema: Any) -> bool:
@@ -48,7 +48,11 @@ def test_only_what_cannot_be_guessed_must_be_said() -> None:
 
 @pytest.mark.parametrize("kind", STRUCTS, ids=lambda kind: kind.__name__)
 def test_a_key_that_is_not_known_is_refused(kind: type[msgspec.Struct]) -> None:
-    values = {"name": "glm"} if kind is Backend else {"command": ["a"]} if kind is SuperviseProcess else {}
+    values: dict[str, object] = {
+        Backend: {"name": "glm"},
+        SuperviseProcess: {"command": ["a"]},
+        Generic: {"process": "a"},
+    }.get(kind, {})
     tag = kind.__struct_config__.tag
     if tag is not None:
         values[kind.__struct_config__.tag_field] = tag

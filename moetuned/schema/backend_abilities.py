@@ -1,0 +1,55 @@
+"""What a kind of backend can do, as data: how it is set, what it answers over HTTP, and what that tells."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+
+class Way(StrEnum):
+    """How a setting is given to a backend: on its command line, in its environment, or by a request to it."""
+
+    FLAG = "flag"
+    VARIABLE = "variable"
+    API = "API"
+
+
+class Dialect(StrEnum):
+    """How a backend answers over HTTP; `parse.backend_http` has the paths and the parser of each."""
+
+    LLAMA = "llama"
+    LLAMA_PYTHON = "llama-python"
+    OLLAMA = "ollama"
+    OLLAMA_RUNNER = "ollama-runner"
+    KOBOLD = "kobold"
+    GENERIC = "generic"
+
+
+class HttpPaths(msgspec.Struct, frozen=True):
+    """What is asked, in this order; nothing more when `health` gives no good answer. None: there is no such path.
+
+    `props` is asked before the others of a server that may have unloaded its model, because they would wake it.
+    """
+
+    health: str
+    props: str | None = None
+    slots: str | None = None
+    metrics: str | None = None
+
+
+class Abilities(msgspec.Struct, frozen=True):
+    """Of one kind. An empty tuple: it cannot be set.
+
+    `tokens`: which number tells the tokens that are being generated; None: none does. `saves_slots`: it writes a slot's KV cache to a
+    file and reads it again. `child_holds_model`: a child of the same kind may hold the model; the parent then only stands before it.
+    """
+
+    dialect: Dialect
+    context: tuple[Way, ...] = ()
+    slots: tuple[Way, ...] = ()
+    cache_types: tuple[Way, ...] = ()
+    prompt_cache: tuple[Way, ...] = ()
+    saves_slots: bool = False
+    tokens: str | None = None
+    child_holds_model: bool = False
