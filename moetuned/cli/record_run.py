@@ -14,6 +14,7 @@ from moetuned.cli.record_choice import Choice
 from moetuned.decide.detector import DetectorSettings
 from moetuned.decide.facts import BackendFacts
 from moetuned.decide.following import Followed, begin, follow
+from moetuned.decide.tick_interval import IDLE_CPU_RATIO
 from moetuned.host.clock import Clock
 from moetuned.host.processes import environment
 from moetuned.host.recording import Subject
@@ -28,8 +29,6 @@ from moetuned.state.trace_writer import TraceWriter, first_line, next_line
 
 ENDED_SECONDS = 15.0
 """A recording goes on this long after its backend ended: how memory was then tells why."""
-IDLE_CPU_RATIO = 0.02
-"""Of one core. A backend that uses less does nothing, and one that may sleep is then not kept awake by questions (as the daemon)."""
 
 _ROUNDING_SECONDS = 1e-6
 

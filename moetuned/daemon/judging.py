@@ -17,7 +17,8 @@ from moetuned.decide import detector, signals
 from moetuned.decide.detector_settings import DetectorSettings
 from moetuned.decide.memory_headroom import memory_under_each, memory_view
 from moetuned.decide.supervision import Stage
-from moetuned.decide.window import Window, next_window
+from moetuned.decide.tick_interval import HTTP_FRESH_SECONDS
+from moetuned.decide.window import WINDOW_SECONDS, Window, next_window
 from moetuned.host.clock import Clock
 from moetuned.host.sampler import Sampler
 from moetuned.parse.assemble import assemble
@@ -28,10 +29,6 @@ from moetuned.schema.sample import Sample
 from moetuned.schema.verdict import Paging, Phase
 
 log = logging.getLogger(__name__)
-
-WINDOW_SECONDS = 60.0
-HTTP_FRESH_SECONDS = 4.0
-"""An answer over HTTP is one for this long, or for two ticks where those are longer."""
 
 
 class Judge:

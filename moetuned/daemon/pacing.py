@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from moetuned.daemon.watched import Watched
-from moetuned.decide.tick_interval import Seen
+from moetuned.decide.tick_interval import IDLE_CPU_RATIO, Seen
 from moetuned.schema.verdict import MemoryState, Paging, Phase
 
-IDLE_CPU_RATIO = 0.02
-"""Of one core; a server that waits for requests uses less."""
 IDLE_READ_BYTES_PER_SECOND = 256e3
 """A log, a certificate; work on a model that is not in memory reads more."""
 

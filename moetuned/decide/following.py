@@ -10,11 +10,9 @@ import msgspec
 from moetuned.decide.detector import DetectorSettings, DetectorState, Step, initial, step
 from moetuned.decide.facts import BackendFacts
 from moetuned.decide.signals import derive
+from moetuned.decide.window import WINDOW_SECONDS
 from moetuned.schema.sample import Sample
 from moetuned.schema.signals import Signals
-
-WINDOW_SECONDS = 60.0
-"""As far back as signals look; the daemon keeps as much."""
 
 
 class Following(msgspec.Struct, frozen=True):

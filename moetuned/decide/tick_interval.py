@@ -9,8 +9,12 @@ from __future__ import annotations
 
 import msgspec
 
+HTTP_FRESH_SECONDS = 4.0
+"""An answer over HTTP is one for this long, or for two looks where those are longer apart."""
+IDLE_CPU_RATIO = 0.02
+"""Of one core; a server that waits for requests uses less. One that may sleep is then not kept awake by questions."""
 GROWTH_BYTES_PER_SECOND = 200e6
-"""The fastest growth that is told in time (issue 6)."""
+"""The fastest growth that is told in time."""
 NOTICE_SECONDS = 16.0
 """Ten seconds before the limit, and what it takes to see that memory grows."""
 FALL_BYTES = 32 << 20

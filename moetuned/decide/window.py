@@ -20,6 +20,8 @@ __all__ = [
 ]  # fmt: skip
 
 MAX_GAP_SECONDS = 5.0
+WINDOW_SECONDS = 60.0
+"""As far back as signals look."""
 MAX_MOMENTS = 128
 
 T = TypeVar("T")

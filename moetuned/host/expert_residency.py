@@ -17,7 +17,7 @@ from moetuned.host.page_cache import PAGE_BYTES, PageCounter, why_unknown
 from moetuned.schema.heat import ExpertPages
 
 LOOK_CPU_SHARE = 0.001
-"""Looks take at most this share of one core on average (the bar of issue 5)."""
+"""Looks take at most this share of one core on average."""
 SHORTEST_PAUSE_SECONDS = 30.0
 """Looks closer together than that tell no more: a request takes about as long."""
 MOST_CELLS = 1 << 20

@@ -14,6 +14,7 @@ import msgspec
 
 from moetuned.decide.facts import BackendFacts
 from moetuned.decide.launch_facts import with_launch
+from moetuned.decide.tick_interval import HTTP_FRESH_SECONDS
 from moetuned.gguf.experts import expert_ranges
 from moetuned.gguf.header import GgufError
 from moetuned.gguf.kv_cache import kv_bytes_per_token
@@ -30,8 +31,6 @@ from moetuned.schema.backend_abilities import Dialect
 from moetuned.schema.backend_description import BackendDescription
 from moetuned.schema.sample import BackendIdentity, HttpNumbers, RawBackend, RawResidency, RawSample
 
-HTTP_FRESH_SECONDS = 4.0
-"""An answer over HTTP is one for this long, or for two samples where those are longer."""
 SCAN_PIECE_SECONDS = 0.005
 SCAN_PAUSE_SECONDS = 0.02
 SCAN_CPU_SHARE = 0.02
