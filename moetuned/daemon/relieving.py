@@ -11,7 +11,7 @@ from moetuned.daemon.settings import Settings, relief_settings
 from moetuned.daemon.watched import Watched
 from moetuned.decide import relief
 from moetuned.decide.kv_choices import kv_choices
-from moetuned.decide.launch_facts import DEFAULT_PROMPT_CACHE_MIB, LLAMA_CPP
+from moetuned.decide.launch_facts import prompt_cache_mib
 from moetuned.decide.relief_ladder import KvChoices
 from moetuned.decide.relief_plan import relief_plan
 from moetuned.decide.supervision import LaunchPlan, Stage
@@ -92,16 +92,13 @@ def relief_facts(watched: Watched, settings: Settings) -> relief.ReliefFacts:
     def sets(placeholder: str) -> bool:
         return supervisor is not None and supervisor.sets(placeholder)
 
-    cache_mib = watched.prompt_cache_mib()
-    if cache_mib is None and watched.kind in LLAMA_CPP:
-        cache_mib = DEFAULT_PROMPT_CACHE_MIB
     return relief.ReliefFacts(
         supervised=supervisor is not None,
         context_changeable=supervisor is None or sets("{context}"),
         prompt_cache_changeable=sets("{prompt_cache_mib}"),
         context_length=watched.context_now(),
         minimum_context=max(minimum, settings.minimum_context or 0),
-        prompt_cache_mib=cache_mib,
+        prompt_cache_mib=prompt_cache_mib(watched.kind, watched.description, watched.prompt_cache_mib()),
         kv_bytes_per_token=kv_cost(watched),
         ready=watched.ready_at is not None and (supervisor is None or supervisor.state.stage == Stage.READY),
         slots_changeable=sets("{slots}"),

@@ -16,16 +16,20 @@ LLAMA_CPP = ("llama-server", "xllamacpp", "ollama")
 """Kinds whose defaults these are, where they speak llama-server's dialect."""
 
 
+def prompt_cache_mib(kind: str, said: BackendDescription | None, told_mib: int | None) -> int | None:
+    """`told_mib`, or the default of a llama-server that was told nothing; MiB, None: unknown."""
+    known = kind in LLAMA_CPP and (said is None or said.dialect is Dialect.LLAMA)
+    return DEFAULT_PROMPT_CACHE_MIB if told_mib is None and known else told_mib
+
+
 def with_launch(
     facts: BackendFacts, kind: str, said: BackendDescription | None, kv_bytes_per_token: int | None
 ) -> BackendFacts:
     """`facts` and what the command line says; unchanged when that is unknown. `kv_bytes_per_token`: with its cache types."""
     if said is None:
         return facts
-    cache_mib = said.prompt_cache_mib
+    cache_mib = prompt_cache_mib(kind, said, said.prompt_cache_mib)
     llama = said.dialect is Dialect.LLAMA
-    if cache_mib is None and llama and kind in LLAMA_CPP:
-        cache_mib = DEFAULT_PROMPT_CACHE_MIB
     context = said.context_length
     return msgspec.structs.replace(
         facts,
