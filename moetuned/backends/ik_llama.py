@@ -12,23 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from moetuned.parse import llama_arguments
 from moetuned.parse.llama_arguments import describe_arguments, is_ik_llama
-from moetuned.schema.backend_abilities import Abilities, Dialect, Way
+from moetuned.schema.backend_abilities import LLAMA_SERVER, Way
 from moetuned.schema.backend_description import BackendDescription
 
 NAME = "ik-llama"
 VARIABLES = llama_arguments.VARIABLES
-_BOTH = (Way.FLAG, Way.VARIABLE)
-ABILITIES = Abilities(
-    dialect=Dialect.LLAMA,
-    context=_BOTH,
-    slots=_BOTH,
-    cache_types=_BOTH,
-    prompt_cache=(Way.FLAG,),
-    saves_slots=True,
-    tokens="`next_token.n_decoded` of /slots",
-)
+ABILITIES = msgspec.structs.replace(LLAMA_SERVER, prompt_cache=(Way.FLAG,), tokens="`next_token.n_decoded` of /slots")
 
 
 def recognise(argv: Sequence[str]) -> bool:

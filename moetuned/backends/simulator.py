@@ -13,25 +13,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from moetuned.parse import llama_arguments
 from moetuned.parse.llama_arguments import describe_arguments
 from moetuned.parse.python_command import module_arguments
-from moetuned.schema.backend_abilities import Abilities, Dialect, Way
+from moetuned.schema.backend_abilities import LLAMA_SERVER
 from moetuned.schema.backend_description import BackendDescription
 
 NAME = "simulator"
 VARIABLES = llama_arguments.VARIABLES
 _MODULE = "moetuned.simulator"
-_BOTH = (Way.FLAG, Way.VARIABLE)
-ABILITIES = Abilities(
-    dialect=Dialect.LLAMA,
-    context=_BOTH,
-    slots=_BOTH,
-    cache_types=_BOTH,
-    prompt_cache=_BOTH,
-    saves_slots=False,
-    tokens="`next_token.n_decoded` of /slots; `llamacpp:n_decode_total` of /metrics",
-)
+ABILITIES = msgspec.structs.replace(LLAMA_SERVER, saves_slots=False)
 
 
 def recognise(argv: Sequence[str]) -> bool:

@@ -14,22 +14,13 @@ from collections.abc import Mapping, Sequence
 from moetuned.parse import llama_arguments
 from moetuned.parse.llama_arguments import describe_arguments
 from moetuned.parse.python_command import module_arguments
-from moetuned.schema.backend_abilities import Abilities, Dialect, Way
+from moetuned.schema.backend_abilities import LLAMA_SERVER
 from moetuned.schema.backend_description import BackendDescription
 
 NAME = "xllamacpp"
 VARIABLES = llama_arguments.VARIABLES
 _MODULE = "moetuned.xllamacpp_server"
-_BOTH = (Way.FLAG, Way.VARIABLE)
-ABILITIES = Abilities(
-    dialect=Dialect.LLAMA,
-    context=_BOTH,
-    slots=_BOTH,
-    cache_types=_BOTH,
-    prompt_cache=_BOTH,
-    saves_slots=True,
-    tokens="`next_token.n_decoded` of /slots; `llamacpp:n_decode_total` of /metrics",
-)
+ABILITIES = LLAMA_SERVER
 
 
 def recognise(argv: Sequence[str]) -> bool:

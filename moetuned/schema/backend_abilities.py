@@ -53,3 +53,16 @@ class Abilities(msgspec.Struct, frozen=True):
     saves_slots: bool = False
     tokens: str | None = None
     child_holds_model: bool = False
+
+
+_BOTH = (Way.FLAG, Way.VARIABLE)
+LLAMA_SERVER = Abilities(
+    dialect=Dialect.LLAMA,
+    context=_BOTH,
+    slots=_BOTH,
+    cache_types=_BOTH,
+    prompt_cache=_BOTH,
+    saves_slots=True,
+    tokens="`next_token.n_decoded` of /slots; `llamacpp:n_decode_total` of /metrics",
+)
+"""What llama.cpp's server can, and what takes its flags."""
