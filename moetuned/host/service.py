@@ -1,0 +1,63 @@
+"""What a service manager is asked of a backend that it runs and moetuned may have restarted. One file each: a unit, a container, a script.
+
+Everything blocks, for no longer than the deadlines that each file names, and is called in a lane of the daemon.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import msgspec
+
+VALUES = ("context", "prompt_cache_mib", "slots", "checkpoints", "cache_type")
+"""What a restart may change, as in `decide.supervision.LaunchPlan`; the values are text."""
+
+
+class ServiceError(OSError):
+    """The manager did not do it, or did not say; the text is one sentence with what it said."""
+
+
+class ServiceState(msgspec.Struct, frozen=True):
+    """What the manager says now.
+
+    `pid`: of the main process, in this pid namespace; None: none runs. `changing`: it is being started or ended. `ended`: how the last
+    process ended, the end of the sentence "NAME …" ("exited with code 1"); None: not known. `stopped_by_owner`: it does not run because
+    somebody wanted that; it is nobody's task to start it. `oom_killed`: the last process was ended by the kernel's OOM killer.
+    """
+
+    pid: int | None
+    changing: bool = False
+    ended: str | None = None
+    stopped_by_owner: bool = False
+    oom_killed: bool = False
+
+
+class Service(Protocol):
+    """One backend at its manager. Not for use by two threads at once."""
+
+    @property
+    def what(self) -> str:
+        """What it is, for people: "the unit llama.service"."""
+        ...
+
+    def look(self) -> ServiceState:
+        """What the manager says now. Raises ServiceError."""
+        ...
+
+    def settable(self) -> frozenset[str]:
+        """Which of `VALUES` a restart can change as things are set up now. Raises ServiceError."""
+        ...
+
+    def restart(self, values: Mapping[str, str]) -> None:
+        """End it if it runs and start it with these values, a subset of `settable`; what is not named stays as it is.
+
+        Returns once that is done, or once the manager has taken it over so that it will be done even if this daemon dies. What is
+        needed to go back to the values before is on disk before anything is changed. Raises ServiceError; then it is as it was, or
+        still running, or the text says what is left.
+        """
+        ...
+
+    def kill(self) -> None:
+        """End its processes without asking (SIGKILL); a restart that waits for their end then goes on. Raises ServiceError."""
+        ...
