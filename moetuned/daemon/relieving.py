@@ -89,23 +89,23 @@ def relief_facts(watched: Watched, settings: Settings) -> relief.ReliefFacts:
     seconds, source = restart_seconds(watched)
     plan = None if supervisor is None else supervisor.state.plan
 
-    def sets(placeholder: str) -> bool:
-        return supervisor is not None and supervisor.sets(placeholder)
+    def sets(value: str) -> bool:
+        return supervisor is not None and supervisor.sets(value)
 
     return relief.ReliefFacts(
         supervised=supervisor is not None,
-        context_changeable=supervisor is None or sets("{context}"),
-        prompt_cache_changeable=sets("{prompt_cache_mib}"),
+        context_changeable=supervisor is None or sets("context"),
+        prompt_cache_changeable=sets("prompt_cache_mib"),
         context_length=watched.context_now(),
         minimum_context=max(minimum, settings.minimum_context or 0),
         prompt_cache_mib=prompt_cache_mib(watched.kind, watched.description, watched.prompt_cache_mib()),
         kv_bytes_per_token=kv_cost(watched),
         ready=watched.ready_at is not None and (supervisor is None or supervisor.state.stage == Stage.READY),
-        slots_changeable=sets("{slots}"),
-        checkpoints_changeable=sets("{checkpoints}"),
-        cache_type_changeable=sets("{cache_type}"),
+        slots_changeable=sets("slots"),
+        checkpoints_changeable=sets("checkpoints"),
+        cache_type_changeable=sets("cache_type"),
         slots=watched.slots_now(),
-        checkpoints=plan.checkpoints if plan is not None and sets("{checkpoints}") else None,
+        checkpoints=plan.checkpoints if plan is not None and sets("checkpoints") else None,
         cache_type=None if watched.description is None else watched.description.cache_type_k,
         kv=_kv_choices(watched),
         grown_bytes=None if own is None or when_ready is None else max(0, own - when_ready),

@@ -11,7 +11,8 @@ from moetuned.daemon.loop import Loop
 from moetuned.daemon.matching import match
 from moetuned.daemon.model_care import ModelCare
 from moetuned.daemon.probing import Probing
-from moetuned.daemon.supervisor import Prepare, Supervisor
+from moetuned.daemon.process_supervisor import Prepare, ProcessSupervisor
+from moetuned.daemon.supervisor import Supervisor
 from moetuned.daemon.watched import Watched
 from moetuned.daemon.workers import Lane, Workers
 from moetuned.decide import relief
@@ -145,7 +146,7 @@ class Roster:
             watched.relief = relief.ReliefState(restarted_at=leaving.relief_restarts)
             leaving.resume()
             return
-        supervisor = Supervisor(config, self._loop, self._clock, self._records, say, self._timing, self._prepare)
+        supervisor = ProcessSupervisor(config, self._loop, self._clock, self._records, say, self._timing, self._prepare)
         watched.supervisor = supervisor
         supervisor.start()
         # Cool-down and budget outlive the daemon that made the restarts; no other start counts for them.

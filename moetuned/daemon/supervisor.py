@@ -1,12 +1,14 @@
-"""Carries out what `decide.supervision` orders for one backend: start, adopt, end, restart; never two processes."""
+"""Carries out what `decide.supervision` orders for one backend: what every way of supervising has in common.
+
+The ways are `daemon.process_supervisor`, of a child of the daemon, and `daemon.service_supervisor`, of a backend that another manager runs.
+"""
 
 from __future__ import annotations
 
+import abc
 import logging
-import os
 import selectors
-import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -15,46 +17,13 @@ from moetuned.decide import supervision as sv
 from moetuned.host import spawn
 from moetuned.host.clock import Clock
 from moetuned.host.processes import ProcessIdentity
-from moetuned.schema.config import Backend, SuperviseProcess
+from moetuned.schema.config import Backend
 from moetuned.schema.event import EventName
 from moetuned.state import backend_record
 
 log = logging.getLogger(__name__)
 
 Say = Callable[[EventName, str], None]
-
-
-class Prepared(msgspec.Struct, frozen=True):
-    """What to start: the command with its placeholders, and their values. `said`: what is different, and why; `refused`: why not at all."""
-
-    command: tuple[str, ...]
-    plan: sv.LaunchPlan
-    said: str | None = None
-    refused: str | None = None
-
-
-Prepare = Callable[[Backend, sv.LaunchPlan, Callable[[Prepared], None]], None]
-
-
-def command_for(command: Sequence[str], model: str | None, plan: sv.LaunchPlan) -> list[str]:
-    """The arguments with the placeholders replaced by the plan's values; nothing else is interpreted, nor a value again."""
-    values = {
-        "{model}": model or "",
-        "{context}": str(plan.context_length),
-        "{prompt_cache_mib}": str(plan.prompt_cache_mib if plan.prompt_cache_mib is not None else 0),
-        "{slots}": str(plan.slots if plan.slots is not None else 1),
-        "{checkpoints}": str(plan.checkpoints if plan.checkpoints is not None else 0),
-        "{cache_type}": plan.cache_type or "f16",
-    }
-    return [_filled(argument, values) for argument in command]
-
-
-def _filled(argument: str, values: Mapping[str, str]) -> str:
-    for placeholder, value in values.items():
-        before, found, after = argument.partition(placeholder)
-        if found:
-            return _filled(before, values) + value + _filled(after, values)
-    return argument
 
 
 def preferred_plan(config: Backend) -> sv.LaunchPlan:
@@ -64,8 +33,8 @@ def preferred_plan(config: Backend) -> sv.LaunchPlan:
     )
 
 
-class Supervisor:
-    """One backend's process. Belongs to the loop's thread; `say` gets the events."""
+class Supervisor(abc.ABC):
+    """One backend and its process. Belongs to the loop's thread; `say` gets the events."""
 
     def __init__(
         self,
@@ -75,15 +44,13 @@ class Supervisor:
         record_directory: str,
         say: Say,
         timing: sv.Timing = sv.Timing(),  # noqa: B008  frozen
-        prepare: Prepare | None = None,
     ) -> None:
-        """`prepare` is asked what to start before each start but that of relief; None: it is started as it is."""
+        """`record_directory`: where it is recorded for the next daemon."""
         self.config = config
         self.say = say
         self._loop = loop
         self._clock = clock
         self._directory = record_directory
-        self._template: Sequence[str] | None = None
         self.process: spawn.SupervisedProcess | None = None
         self.adopted = False
         """Whether an earlier daemon started the process that runs."""
@@ -94,11 +61,6 @@ class Supervisor:
         self.load_seconds: float | None = None
         """How long it took from its last start until it was ready; None: not seen yet."""
         self._started_at: float | None = None
-        self._prepare = prepare
-        self._preparing: object | None = None
-        """The start that waits for what there is to start."""
-        self._prepared: tuple[Sequence[str], Sequence[str]] | None = None
-        """A command of the config, and what was made of it."""
         self.before_start: str | None = None
         """What was different at its last start from what the config asks for, and why; None: nothing."""
         self._recorded: backend_record.BackendRecord | None = None
@@ -109,19 +71,22 @@ class Supervisor:
         """The running process; None while there is none."""
         return None if self.process is None else self.process.identity
 
+    @abc.abstractmethod
+    def sets(self, value: str) -> bool:
+        """Whether a restart can change this one of `host.service.VALUES` of what runs (else: of what would be started)."""
+
+    @abc.abstractmethod
+    def start(self) -> None:
+        """Take over what runs, or start it, if that is moetuned's to do."""
+
+    @abc.abstractmethod
+    def kill(self) -> None:
+        """End it without asking again."""
+
     @property
     def absence(self) -> str | None:
         """Why it does not run, the end of a sentence; None when there is nothing to add."""
         return sv.absence(self.state, self._clock.monotonic())
-
-    def sets(self, placeholder: str) -> bool:
-        """Whether the command that runs (else: that would be started) takes this, e.g. "{context}"."""
-        return any(placeholder in argument for argument in self._template or self._supervise.command)
-
-    def start(self) -> None:
-        """Take over the process an earlier daemon started, or start one."""
-        if not self._adopt():
-            self._do(sv.begin(self.state))
 
     def restart(self, plan: sv.LaunchPlan) -> None:
         """End it and start it again with `plan`, to free memory."""
@@ -147,11 +112,6 @@ class Supervisor:
     def stop(self) -> None:
         """End it for good; `stopped` tells when that is done."""
         self._do(sv.stop(self.state, self._clock.monotonic()))
-
-    def kill(self) -> None:
-        """End it without asking again."""
-        if self.process is not None:
-            self.process.kill()
 
     @property
     def stopped(self) -> bool:
@@ -202,17 +162,18 @@ class Supervisor:
 
     def let_go(self) -> None:
         """Stop watching without ending it: the next daemon takes it over."""
-        self._preparing = None
         if self.process is not None:
             self._loop.remove(self.process.fileno())
             self.process.close()
             self.process = None
 
-    @property
-    def _supervise(self) -> SuperviseProcess:
-        supervise = self.config.supervise
-        assert isinstance(supervise, SuperviseProcess)
-        return supervise
+    @abc.abstractmethod
+    def _start(self, plan: sv.LaunchPlan) -> None:
+        """Start it; what comes of it is told by `_follow` or `sv.failed_to_start`."""
+
+    @abc.abstractmethod
+    def _terminate(self) -> None:
+        """Ask it to end."""
 
     def _do(self, moved: sv.Moved) -> None:
         self.state, commands = moved
@@ -221,12 +182,7 @@ class Supervisor:
                 case sv.Start(plan=plan):
                     self._start(plan)
                 case sv.Terminate():
-                    if self.process is not None:
-                        log.info("%s: asking process %d to end", self.config.name, self.process.identity.pid)
-                        self.process.terminate()
-                    elif self._preparing is not None:
-                        self._preparing = None
-                        self._do(sv.exited(self.state, "was not started", self._clock.monotonic()))
+                    self._terminate()
                 case sv.Kill():
                     log.warning("%s: it does not end within its time; killing it", self.config.name)
                     self.kill()
@@ -235,72 +191,21 @@ class Supervisor:
                 case sv.Note(message=message):
                     log.warning("%s", message)
 
-    def _start(self, plan: sv.LaunchPlan) -> None:
-        command = self._supervise.command
-        if self._prepare is None:
-            self._spawn(plan, command)
-            return
-        if self.state.restart_began is not None and self._prepared is not None and self._prepared[0] == command:
-            self._spawn(plan, self._prepared[1])  # It is known to fit: it has less than before.
-            return
-        mine = self._preparing = object()
-
-        def done(prepared: Prepared) -> None:
-            if self._preparing is not mine:
-                return
-            self._preparing = None
-            self._begin(command, prepared)
-
-        self._prepare(self.config, plan, done)
-
-    def _begin(self, command: Sequence[str], prepared: Prepared) -> None:
-        self.before_start = prepared.said
-        if prepared.refused is not None:
-            self._do(sv.failed_to_start(self.state, prepared.refused, self._clock.monotonic()))
-            return
-        if prepared.said is not None:
-            log.warning("%s: %s", self.config.name, prepared.said)
-        self._prepared = (command, prepared.command)
-        self.state = msgspec.structs.replace(self.state, plan=prepared.plan)
-        self._spawn(prepared.plan, prepared.command)
-
-    def _spawn(self, plan: sv.LaunchPlan, command: Sequence[str]) -> None:
-        supervise = self._supervise
-        argv = command_for(command, self.config.model, plan)
-        try:
-            process = spawn.start(
-                argv,
-                environment=spawn.child_environment(os.environ, supervise.environment),
-                directory=supervise.directory,
-                cgroup_directory=supervise.cgroup,
-                log_path=supervise.log,
-                limits=supervise.limits,
-            )
-        except spawn.StartError as error:
-            self._do(sv.failed_to_start(self.state, str(error), self._clock.monotonic()))
-            return
-        self._template = command
-        self.adopted, self.adopted_age_seconds = False, None
-        self._started_at = self._clock.monotonic()
-        log.info("%s: started as process %d%s", self.config.name, process.identity.pid, self._with(plan))
-        self._watch(process)
-        self._record(process, argv, plan)
-
     def _with(self, plan: sv.LaunchPlan) -> str:
         parts = []
-        if self.sets("{context}"):
+        if self.sets("context"):
             parts.append(f"a context of {plan.context_length} tokens")
-        if self.sets("{prompt_cache_mib}"):
+        if self.sets("prompt_cache_mib"):
             parts.append(f"a prompt cache of {plan.prompt_cache_mib} MiB")
-        if self.sets("{slots}"):
+        if self.sets("slots"):
             parts.append(f"{plan.slots} {'slot' if plan.slots == 1 else 'slots'}")
-        if self.sets("{checkpoints}"):
+        if self.sets("checkpoints"):
             parts.append(f"{plan.checkpoints} checkpoints a slot")
-        if self.sets("{cache_type}"):
+        if self.sets("cache_type"):
             parts.append(f"a KV cache of {plan.cache_type}")
         return " with " + " and ".join(parts) if parts else ""
 
-    def _record(self, process: spawn.SupervisedProcess, argv: list[str], plan: sv.LaunchPlan) -> None:
+    def _record(self, process: spawn.SupervisedProcess, argv: Sequence[str], plan: sv.LaunchPlan) -> None:
         try:
             record = backend_record.BackendRecord(
                 name=self.config.name,
@@ -375,7 +280,5 @@ class Supervisor:
         self._do(sv.exited(self.state, self._told(how), self._clock.monotonic()))
 
     def _told(self, how: spawn.Exit) -> str:
-        """How it ended; whoever sends SIGKILL when nobody meant to is most often the kernel."""
-        if how.code == -signal.SIGKILL:
-            return f"{how}: by the kernel's OOM killer, unless somebody did it by hand (dmesg tells)"
+        """How it ended, the end of a sentence."""
         return str(how)

@@ -11,8 +11,9 @@ from daemon_fakes import HeldWorkers
 
 from moetuned.daemon import launching
 from moetuned.daemon.launching import Launching, look
+from moetuned.daemon.process_supervisor import Prepared
 from moetuned.daemon.settings import settings_of
-from moetuned.daemon.supervisor import Prepared, preferred_plan
+from moetuned.daemon.supervisor import preferred_plan
 from moetuned.host.machine import MachineError
 from moetuned.schema.config import Backend, Config, Context, Relief, SuperviseProcess
 from moetuned.schema.estimate import Amount, MachineFacts

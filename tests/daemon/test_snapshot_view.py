@@ -5,8 +5,8 @@ from __future__ import annotations
 from daemon_fakes import FakeClock
 
 from moetuned.daemon.heat_record import HeatRecord
+from moetuned.daemon.process_supervisor import ProcessSupervisor
 from moetuned.daemon.snapshot_view import backend_view, machine_view
-from moetuned.daemon.supervisor import Supervisor
 from moetuned.daemon.watched import Watched
 from moetuned.decide.heat import STAYED, HeatState
 from moetuned.decide.supervision import LaunchPlan, Stage, Supervision
@@ -27,7 +27,7 @@ def supervised(state: Supervision) -> Watched:
         "glm", supervise=SuperviseProcess(command=["s", "{context}"]), context=Context(preferred=8192, minimum=1024)
     )
     watched = Watched("glm", config, 0.0)
-    watched.supervisor = Supervisor(config, None, FakeClock(10.0), "/nowhere", lambda *_: None)  # type: ignore[arg-type]
+    watched.supervisor = ProcessSupervisor(config, None, FakeClock(10.0), "/nowhere", lambda *_: None)  # type: ignore[arg-type]
     watched.supervisor.state = state
     watched.verdict = Verdict("glm", 10.0, phase=Phase.ABSENT)
     return watched
