@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from daemon_fakes import FakeClock, FakeProcess, FakeSpawn, HeldWorkers
 
+from moetuned.daemon import process_supervisor as process_module
 from moetuned.daemon import roster as roster_module
 from moetuned.daemon import supervisor as supervisor_module
 from moetuned.daemon import warm_baseline as baseline_module
@@ -79,6 +80,7 @@ class Rig:
 def rig(tmp_path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
     spawn = FakeSpawn()
     rig = Rig(str(tmp_path / "backends"), spawn)
+    monkeypatch.setattr(process_module, "spawn", spawn)
     monkeypatch.setattr(supervisor_module, "spawn", spawn)
     monkeypatch.setattr(roster_module, "boot_id", spawn.boot_id)
     monkeypatch.setattr(roster_module, "is_alive", lambda identity: identity.pid not in rig.ended)
