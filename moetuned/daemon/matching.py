@@ -19,14 +19,14 @@ def match(found: Sequence[FoundBackend], watched: Collection[Watched], leaving: 
     matches: list[Match] = []
     rest = [each for each in found if each.session not in leaving]
     for owner in watched:
-        if owner.supervisor is None or owner.supervisor.identity is None:
+        if owner.supervisor is None or owner.supervisor.identity is None or owner.supervisor.by_search:
             continue
         session = owner.supervisor.identity.pid
         own = [each for each in rest if each.session == session]
         rest = [each for each in rest if each.session != session]
         if own:
             matches.append((_best(own, owner), owner))
-    free = [each for each in watched if each.supervisor is None]
+    free = [each for each in watched if each.supervisor is None or each.supervisor.by_search]
     for holds in (_configured_holds, _configured_wants, _discovered_holds):
         for owner in free:
             taken = next((each for each in rest if holds(owner, each)), None)

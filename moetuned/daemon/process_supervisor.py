@@ -14,6 +14,8 @@ from moetuned.daemon.supervisor import Say, Supervisor
 from moetuned.decide import supervision as sv
 from moetuned.host import spawn
 from moetuned.host.clock import Clock
+from moetuned.host.processes import ProcessIdentity
+from moetuned.schema.backend_description import BackendDescription
 from moetuned.schema.config import Backend, SuperviseProcess
 
 log = logging.getLogger(__name__)
@@ -88,6 +90,9 @@ class ProcessSupervisor(Supervisor):
         if self.process is not None:
             self.process.kill()
 
+    def found(self, identity: ProcessIdentity, said: BackendDescription) -> None:
+        """See `Supervisor`: both are known."""
+
     def let_go(self) -> None:
         """See `Supervisor`."""
         self._preparing = None
@@ -158,8 +163,15 @@ class ProcessSupervisor(Supervisor):
         self._watch(process)
         self._record(process, argv, plan)
 
-    def _told(self, how: spawn.Exit) -> str:
-        """How it ended; whoever sends SIGKILL when nobody meant to is most often the kernel."""
-        if how.code == -signal.SIGKILL:
-            return f"{how}: by the kernel's OOM killer, unless somebody did it by hand (dmesg tells)"
-        return str(how)
+    def _ask(self, plan: sv.LaunchPlan) -> None:
+        raise AssertionError(f"nobody else manages {self.config.name}, so nobody can be asked for {plan}")
+
+    def _gone(self, how: spawn.Exit) -> None:
+        self._do(sv.exited(self.state, _told(how), self._clock.monotonic()))
+
+
+def _told(how: spawn.Exit) -> str:
+    """How it ended; whoever sends SIGKILL when nobody meant to is most often the kernel."""
+    if how.code == -signal.SIGKILL:
+        return f"{how}: by the kernel's OOM killer, unless somebody did it by hand (dmesg tells)"
+    return str(how)

@@ -12,6 +12,8 @@ from moetuned.daemon.matching import match
 from moetuned.daemon.model_care import ModelCare
 from moetuned.daemon.probing import Probing
 from moetuned.daemon.process_supervisor import Prepare, ProcessSupervisor
+from moetuned.daemon.service_supervisor import ServiceSupervisor
+from moetuned.daemon.services import service_of
 from moetuned.daemon.supervisor import Supervisor
 from moetuned.daemon.watched import Watched
 from moetuned.daemon.workers import Lane, Workers
@@ -20,9 +22,10 @@ from moetuned.decide import supervision as sv
 from moetuned.host.cgroup import memory_cgroup
 from moetuned.host.clock import Clock
 from moetuned.host.processes import ProcessIdentity, has_ended, is_alive
+from moetuned.host.service import Service
 from moetuned.host.spawn import boot_id
 from moetuned.schema.backend_abilities import Dialect
-from moetuned.schema.config import Backend, Config, SuperviseProcess
+from moetuned.schema.config import Backend, Config, SuperviseNone, SuperviseProcess
 from moetuned.schema.event import EventName
 from moetuned.state import backend_record
 
@@ -52,8 +55,13 @@ class Roster:
         say: Say,
         timing: sv.Timing = sv.Timing(),  # noqa: B008  frozen
         prepare: Prepare | None = None,
+        service_of: Callable[[Backend], Service] = service_of,
     ) -> None:
-        """`prepare` is asked what to start before each start; None: they are started as the config says."""
+        """`prepare` is asked what to start before each start; None: they are started as the config says.
+
+        `service_of` finds the manager of a backend that moetuned does not start itself.
+        """
+        self._service_of = service_of
         self._loop = loop
         self._clock = clock
         self._workers = workers
@@ -128,11 +136,11 @@ class Roster:
         watched = Watched(config.name, config, self._clock.monotonic())
         self._watched[config.name] = watched
         self._care.learn_model(watched, config.model)
-        if not isinstance(config.supervise, SuperviseProcess):
+        if isinstance(config.supervise, SuperviseNone):
             return
 
         def say(name: EventName, message: str) -> None:
-            if name in (EventName.BACKEND_RESTARTED, EventName.BACKEND_DOWN):
+            if name in (EventName.BACKEND_RESTARTED, EventName.BACKEND_DOWN, EventName.RELIEF_EXHAUSTED):
                 watched.relief = relief.restarted(watched.relief)
             self._say(name, watched.name, message)
 
@@ -154,10 +162,19 @@ class Roster:
         if supervisor.warm is not None:
             warm_baseline.restore(watched, supervisor.warm, self._clock.monotonic())
 
+    def _supervisor(self, config: Backend, say: Callable[[EventName, str], None]) -> Supervisor:
+        if isinstance(config.supervise, SuperviseProcess):
+            return ProcessSupervisor(config, self._loop, self._clock, self._records, say, self._timing, self._prepare)
+        service = self._service_of(config)
+        return ServiceSupervisor(
+            config, self._loop, self._clock, self._records, say, self._workers, service, self._timing
+        )
+
     def _change(self, watched: Watched, config: Backend) -> None:
         """A changed entry. A running backend that stays supervised is not restarted for it."""
         old = watched.config
-        if old is None or watched.supervisor is None or not isinstance(config.supervise, SuperviseProcess):
+        kept = old is not None and watched.supervisor is not None and _stays_supervised(old, config)
+        if old is None or watched.supervisor is None or not kept:
             self._drop(watched)
             self._begin(config)
             return
@@ -315,6 +332,10 @@ class Roster:
     def _attach(self, watched: Watched, found: discovery.FoundBackend, now: float) -> None:
         """The found process is that backend."""
         another = watched.process != found.identity
+        if watched.supervisor is not None:
+            watched.supervisor.found(found.identity, found.description)
+            if watched.supervisor.by_search:
+                watched.main = watched.supervisor.identity
         watched.follow_process(found.identity, now)
         if another and watched.supervisor is None:
             self._baselines.follow(watched, now)
@@ -359,6 +380,13 @@ class Roster:
             self._probing.end(watched)
         for supervisor in self.supervisors:
             supervisor.let_go()
+
+
+def _stays_supervised(old: Backend, new: Backend) -> bool:
+    """Whether its supervisor can go on with the changed entry: a child can, another manager is asked in the way it was made for."""
+    if isinstance(new.supervise, SuperviseProcess):
+        return isinstance(old.supervise, SuperviseProcess)
+    return not isinstance(new.supervise, SuperviseNone) and (old.supervise, old.model) == (new.supervise, new.model)
 
 
 def _is_open(watched: Watched) -> bool:

@@ -17,6 +17,7 @@ from moetuned.decide import supervision as sv
 from moetuned.host import spawn
 from moetuned.host.clock import Clock
 from moetuned.host.processes import ProcessIdentity
+from moetuned.schema.backend_description import BackendDescription
 from moetuned.schema.config import Backend
 from moetuned.schema.event import EventName
 from moetuned.state import backend_record
@@ -83,6 +84,19 @@ class Supervisor(abc.ABC):
     def kill(self) -> None:
         """End it without asking again."""
 
+    def knows(self, value: str) -> bool:
+        """Whether `state.plan` says what it has of this value; else its own words do."""
+        return self.sets(value)
+
+    @property
+    def by_search(self) -> bool:
+        """Whether its process is found by a search, and told by `found`."""
+        return False
+
+    @abc.abstractmethod
+    def found(self, identity: ProcessIdentity, said: BackendDescription) -> None:
+        """A search found it: its process, and what its own command line and environment say. What is known better stays."""
+
     @property
     def absence(self) -> str | None:
         """Why it does not run, the end of a sentence; None when there is nothing to add."""
@@ -90,9 +104,12 @@ class Supervisor(abc.ABC):
 
     def restart(self, plan: sv.LaunchPlan) -> None:
         """End it and start it again with `plan`, to free memory."""
+        self._count_restart()
+        self._do(sv.restart(self.state, plan, self._clock.monotonic()))
+
+    def _count_restart(self) -> None:
         # Recorded with the process that is started: a restart that a killed daemon did not finish must not hold up the next one.
         self.relief_restarts = (*self.relief_restarts, self._clock.monotonic())[-backend_record.MOST_RESTARTS :]
-        self._do(sv.restart(self.state, plan, self._clock.monotonic()))
 
     def reconfigure(self, config: Backend) -> None:
         """Use this entry of the config from the next start on."""
@@ -175,6 +192,14 @@ class Supervisor(abc.ABC):
     def _terminate(self) -> None:
         """Ask it to end."""
 
+    @abc.abstractmethod
+    def _gone(self, how: spawn.Exit) -> None:
+        """Its process has ended, and is let go of and forgotten."""
+
+    @abc.abstractmethod
+    def _ask(self, plan: sv.LaunchPlan) -> None:
+        """Have its manager end it and start it with `plan`."""
+
     def _do(self, moved: sv.Moved) -> None:
         self.state, commands = moved
         for command in commands:
@@ -186,6 +211,8 @@ class Supervisor(abc.ABC):
                 case sv.Kill():
                     log.warning("%s: it does not end within its time; killing it", self.config.name)
                     self.kill()
+                case sv.Ask(plan=plan):
+                    self._ask(plan)
                 case sv.Say(name=name, message=message):
                     self.say(name, message)
                 case sv.Note(message=message):
@@ -255,7 +282,7 @@ class Supervisor(abc.ABC):
         self.adopted = True
         self._recorded = record
         log.info(
-            "%s: an earlier moetuned started it as process %d; taking it over%s",
+            "%s: it still runs as process %d, as an earlier moetuned had it; taking it over%s",
             self.config.name, process.identity.pid, self._with(plan),
         )  # fmt: skip
         self._watch(process)
@@ -277,8 +304,4 @@ class Supervisor(abc.ABC):
             backend_record.remove(self.config.name, self._directory)
         except OSError as error:
             log.warning("%s: cannot remove its record: %s", self.config.name, error.strerror)
-        self._do(sv.exited(self.state, self._told(how), self._clock.monotonic()))
-
-    def _told(self, how: spawn.Exit) -> str:
-        """How it ended, the end of a sentence."""
-        return str(how)
+        self._gone(how)

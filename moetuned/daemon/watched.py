@@ -206,7 +206,7 @@ class Watched:
 
     def context_now(self) -> int | None:
         """Context length it runs with, tokens; None when unknown."""
-        if self.supervisor is not None and self.supervisor.process is not None and self.supervisor.sets("context"):
+        if self.supervisor is not None and self.supervisor.process is not None and self.supervisor.knows("context"):
             return self.supervisor.state.plan.context_length
         if self.description is not None and self.description.context_length is not None:
             return self.description.context_length
@@ -217,13 +217,13 @@ class Watched:
 
     def prompt_cache_mib(self) -> int | None:
         """Prompt cache it was started with, MiB; None when unknown."""
-        if self.supervisor is not None and self.supervisor.sets("prompt_cache_mib"):
+        if self.supervisor is not None and self.supervisor.knows("prompt_cache_mib"):
             return self.supervisor.state.plan.prompt_cache_mib
         return None if self.description is None else self.description.prompt_cache_mib
 
     def slots_now(self) -> int | None:
         """Slots it was started with; None: nothing was said, or it is unknown."""
-        if self.supervisor is not None and self.supervisor.sets("slots"):
+        if self.supervisor is not None and self.supervisor.knows("slots"):
             return self.supervisor.state.plan.slots
         return None if self.description is None else self.description.slots
 

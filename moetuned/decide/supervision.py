@@ -67,6 +67,12 @@ class Kill(msgspec.Struct, frozen=True):
     """Send SIGKILL."""
 
 
+class Ask(msgspec.Struct, frozen=True):
+    """Have its manager end it and start it with this plan."""
+
+    plan: LaunchPlan
+
+
 class Say(msgspec.Struct, frozen=True):
     """An event to make known."""
 
@@ -80,7 +86,7 @@ class Note(msgspec.Struct, frozen=True):
     message: str
 
 
-Command = Start | Terminate | Kill | Say | Note
+Command = Start | Terminate | Kill | Ask | Say | Note
 
 
 class Supervision(msgspec.Struct, frozen=True):

@@ -41,6 +41,11 @@ class Service(Protocol):
         """What it is, for people: "the unit llama.service"."""
         ...
 
+    @property
+    def finds_no_process(self) -> bool:
+        """Whether its manager cannot tell a process, so that `look` knows none and a search has to find it."""
+        ...
+
     def look(self) -> ServiceState:
         """What the manager says now. Raises ServiceError."""
         ...

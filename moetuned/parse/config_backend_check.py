@@ -10,7 +10,15 @@ from moetuned.parse.bounded_pattern import bounded_pattern
 from moetuned.parse.config_problem import Problem, any_of, key_path, shown
 from moetuned.parse.config_values import url_port
 from moetuned.parse.numbers_http import number_pattern
-from moetuned.schema.config import Backend, Config, Context, Mode, SuperviseProcess
+from moetuned.schema.config import (
+    Backend,
+    Config,
+    Context,
+    Mode,
+    SuperviseCommand,
+    SuperviseContainer,
+    SuperviseProcess,
+)
 from moetuned.schema.relief import StepName
 from moetuned.schema.units import parse_bytes
 
@@ -53,6 +61,10 @@ def check_backends(config: Config, known_kinds: Collection[str] | None = None) -
             yield from _check_size((*path, "memory_low"), backend.memory_low)
         if isinstance(backend.supervise, SuperviseProcess):
             yield from _check_process(config, (*path, "supervise"), backend, backend.supervise)
+        if isinstance(backend.supervise, SuperviseContainer):
+            yield from _check_words_of(config, (*path, "supervise", "run"), backend, backend.supervise.run)
+        if isinstance(backend.supervise, SuperviseCommand):
+            yield from _check_script((*path, "supervise"), backend.supervise)
 
 
 def _error(path: _Path, value: object, hint: str) -> Problem:
@@ -121,10 +133,8 @@ def _check_context(path: _Path, backend: Backend) -> Iterator[Problem]:
 
 
 def _check_process(config: Config, path: _Path, backend: Backend, process: SuperviseProcess) -> Iterator[Problem]:
-    used = {name for argument in process.command for name in _PLACEHOLDER.findall(argument)}
-    yield from _check_words(path, backend, process, used)
-    yield from _check_placeholders(path, backend, process, used)
-    yield from _check_relief(config, path, backend, process, used)
+    yield from _check_program((*path, "command", 0), process.command[0])
+    yield from _check_words_of(config, (*path, "command"), backend, process.command)
     yield from _absolute((*path, "directory"), process.directory)
     yield from _absolute((*path, "log"), process.log)
     if process.cgroup is not None:
@@ -142,67 +152,83 @@ def _check_process(config: Config, path: _Path, backend: Backend, process: Super
         yield _error((*path, "command"), f"{_PORT_FLAG} {port}", f"is not the port of {url_key} ({backend.url})")
 
 
-def _check_words(path: _Path, backend: Backend, process: SuperviseProcess, used: set[str]) -> Iterator[Problem]:
-    program = process.command[0]
+def _check_script(path: _Path, script: SuperviseCommand) -> Iterator[Problem]:
+    program = script.restart[0]
+    if not program.startswith("/"):
+        yield _error((*path, "restart", 0), program, "must be an absolute path: it runs as root")
+    yield from _check_unknown((*path, "restart"), script.restart)
+
+
+def _check_program(path: _Path, program: str) -> Iterator[Problem]:
     if not program.strip():
-        yield _error((*path, "command", 0), program, "must name a program")
+        yield _error(path, program, "must name a program")
     elif " -" in program:
-        yield _error((*path, "command", 0), program, "holds more than the program; write every word as its own item")
+        yield _error(path, program, "holds more than the program; write every word as its own item")
     elif "/" in program and not program.startswith("/"):
-        yield _error((*path, "command", 0), program, "must be a plain name or an absolute path")
-    for index, argument in enumerate(process.command):
+        yield _error(path, program, "must be a plain name or an absolute path")
+
+
+def _check_words_of(config: Config, path: _Path, backend: Backend, words: list[str]) -> Iterator[Problem]:
+    used = _placeholders(words)
+    for index, argument in enumerate(words):
         if argument.startswith("-") and re.match(r"--?[a-zA-Z][\w-]* \S", argument):
             hint = "is one argument with a blank in it; write flag and value as two items"
-            yield _warning((*path, "command", index), argument, hint)
-    if backend.model is not None and "model" not in used and not any(backend.model in word for word in process.command):
-        yield _warning(
-            (*path, "command"), None, "does not use {model}, so the backend may load another file than model"
-        )
+            yield _warning((*path, index), argument, hint)
+    if backend.model is not None and "model" not in used and not any(backend.model in word for word in words):
+        yield _warning(path, None, "does not use {model}, so the backend may load another file than model")
+    yield from _check_unknown(path, words)
+    yield from _check_placeholders(path, backend, used)
+    yield from _check_relief(config, path, backend, words, used)
 
 
-def _check_placeholders(path: _Path, backend: Backend, process: SuperviseProcess, used: set[str]) -> Iterator[Problem]:
-    for name in sorted(used.difference(PLACEHOLDERS)):
+def _placeholders(words: list[str]) -> set[str]:
+    return {name for argument in words for name in _PLACEHOLDER.findall(argument)}
+
+
+def _check_unknown(path: _Path, words: list[str]) -> Iterator[Problem]:
+    for name in sorted(_placeholders(words).difference(PLACEHOLDERS)):
         near = difflib.get_close_matches(name.lower(), PLACEHOLDERS, n=1, cutoff=0.5)
         hint = f"did you mean {{{near[0]}}}?" if near else f"known: {', '.join(f'{{{one}}}' for one in PLACEHOLDERS)}"
-        if any(f"${{{name}}}" in word for word in process.command):
+        if any(f"${{{name}}}" in word for word in words):
             hint += " (no shell reads the command, so variables are not replaced: write the value)"
-        yield _error((*path, "command"), f"{{{name}}}", f"is no placeholder; {hint}")
+        yield _error(path, f"{{{name}}}", f"is no placeholder; {hint}")
+
+
+def _check_placeholders(path: _Path, backend: Backend, used: set[str]) -> Iterator[Problem]:
     if "model" in used and backend.model is None:
-        yield _error((*path, "command"), "{model}", f"is used, but {key_path((*path[:-1], 'model'))} is not set")
+        yield _error(path, "{model}", f"is used, but {key_path((*path[:-2], 'model'))} is not set")
     for name, example in _WITH_KEY.items():
-        value, key = getattr(backend, name), (*path[:-1], name)
+        value, key = getattr(backend, name), (*path[:-2], name)
         if name in used and value is None:
             hint = f"is used, but {key_path(key)} is not set; write e.g. {example}"
-            yield _error((*path, "command"), f"{{{name}}}", hint)
+            yield _error(path, f"{{{name}}}", hint)
         if value is not None and name not in used:
-            yield _warning(key, value, f"has no effect: the command does not use {{{name}}}")
+            yield _warning(key, value, f"has no effect: {path[-1]} does not use {{{name}}}")
 
 
-def _check_relief(
-    config: Config, path: _Path, backend: Backend, process: SuperviseProcess, used: set[str]
-) -> Iterator[Problem]:
+def _check_relief(config: Config, path: _Path, backend: Backend, words: list[str], used: set[str]) -> Iterator[Problem]:
     """`relief.mode: act` promises a shorter context; without {context} the promise could not be kept.
 
     Both escapes are explicit: relief may observe, or the context's minimum may equal its preferred length.
     """
     if StepName.QUANTISE_KV_CACHE in config.relief.steps and "cache_type" not in used:
         hint = "has no {cache_type}, so relief cannot quantise its KV cache"
-        yield _warning((*path, "command"), None, hint)
+        yield _warning(path, None, hint)
     if "context" in used or backend.context.minimum == backend.context.preferred:
         return
     if StepName.SHORTER_CONTEXT not in config.relief.steps:
         return
-    fixed = flag_value(process.command, _CONTEXT_FLAGS)
+    fixed = flag_value(words, _CONTEXT_FLAGS)
     cure = f"write {{context}} in place of {fixed}" if fixed is not None else 'add -c and "{context}"'
     if config.relief.mode is not Mode.ACT:
         if backend.context != Context():
-            yield _warning((*path, "command"), None, f"has no {{context}}, so context.preferred has no effect; {cure}")
+            yield _warning(path, None, f"has no {{context}}, so context.preferred has no effect; {cure}")
     elif used & set(_WITH_KEY):
         able = [_CAN[name] for name in _WITH_KEY if name in used]
-        yield _warning((*path, "command"), None, f"has no {{context}}: relief can only {' and '.join(able)}; {cure}")
+        yield _warning(path, None, f"has no {{context}}: relief can only {' and '.join(able)}; {cure}")
     else:
         hint = f"has no {{context}}, but relief.mode is act and a restart could not free anything; {cure}"
-        yield _error((*path, "command"), None, f"{hint}, or set context.minimum to context.preferred")
+        yield _error(path, None, f"{hint}, or set context.minimum to context.preferred")
 
 
 def _check_cgroup(path: _Path, cgroup: str) -> Iterator[Problem]:

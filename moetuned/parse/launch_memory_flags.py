@@ -54,11 +54,11 @@ def memory_flags(arguments: Sequence[str], environ: Mapping[str, str]) -> Memory
 def mapped_only(command: Sequence[str]) -> list[str]:
     """The command with its weights mapped, neither locked nor copied."""
     found: list[str] = []
-    for index, argument in enumerate(command):
+    for argument in command:
         name, equals, _ = argument.partition("=")
         if argument in (LOCK_FLAG, NO_MAP_FLAG):
             continue
-        if index > 0 and command[index - 1] in LOAD_MODE_FLAGS:
+        if found and found[-1] in LOAD_MODE_FLAGS:
             found.append("mmap")
         else:
             found.append(f"{name}=mmap" if equals and name in LOAD_MODE_FLAGS else argument)

@@ -152,11 +152,62 @@ class SuperviseProcess(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     limits: Annotated[ResourceLimits, Meta(description="Limits of its process.")] = ResourceLimits()
 
 
+class SuperviseUnit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="by", tag="systemd"):
+    """A unit of systemd starts the backend; moetuned has it restarted through systemd."""
+
+    unit: Annotated[
+        str,
+        Meta(
+            pattern=r"^[A-Za-z0-9:_.\\@][A-Za-z0-9:_.\\@-]{0,200}\.service$",
+            description="The unit, e.g. llama.service. What relief may change has to come from the file that moetunectl backend adopt "
+            "puts into it.",
+            extra={"allowed": "must be the name of a service, e.g. llama.service or llama@glm.service"},
+        ),
+    ]
+
+
+class SuperviseContainer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="by", tag="docker"):
+    """A container of Docker or Podman; moetuned makes it anew to change what it is started with."""
+
+    container: Annotated[
+        str,
+        Meta(
+            pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$",
+            description="Name of the container.",
+            extra={"allowed": "must be the name of a container: letters, digits and _.-, e.g. llama"},
+        ),
+    ]
+    run: Annotated[
+        list[str],
+        Meta(
+            min_length=1,
+            description="What follows docker run --detach --name CONTAINER: options, image and arguments, with the placeholders of "
+            "by: process.",
+        ),
+    ]
+    engine: Annotated[Literal["docker", "podman"], Meta(description="The program that runs it.")] = "docker"
+
+
+class SuperviseCommand(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="by", tag="command"):
+    """A program of yours restarts the backend."""
+
+    restart: Annotated[
+        list[str],
+        Meta(
+            min_length=1,
+            description="Program and arguments, not given to a shell, with the placeholders of by: process; the values are also in its "
+            "environment (MOETUNED_CONTEXT and so on). It belongs to root and nobody else may write it; it ends with 0 once the "
+            "backend is started again.",
+        ),
+    ]
+    timeout: Annotated[Duration, Meta(description="It is ended when it takes longer.")] = "60s"
+
+
 class SuperviseNone(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="by", tag="none"):
     """moetuned only watches a backend that somebody else starts."""
 
 
-Supervise = SuperviseProcess | SuperviseNone
+Supervise = SuperviseProcess | SuperviseUnit | SuperviseContainer | SuperviseCommand | SuperviseNone
 
 
 class Context(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

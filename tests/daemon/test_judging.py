@@ -47,6 +47,9 @@ class Owner:
         self.restarts: list[LaunchPlan] = []
         self.placeholders = "{context}{prompt_cache_mib}"
 
+    def knows(self, placeholder: str) -> bool:
+        return self.sets(placeholder)
+
     def sets(self, placeholder: str) -> bool:
         return placeholder in self.placeholders
 

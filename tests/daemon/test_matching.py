@@ -21,6 +21,7 @@ class Owner:
 
     def __init__(self, pid: int | None) -> None:
         self.identity = None if pid is None else ProcessIdentity(pid, 1)
+        self.by_search = False
 
 
 def found(pid: int, session: int | None = None, port: int = 8080, kind: str = "llama-server") -> FoundBackend:
@@ -92,3 +93,11 @@ def test_nobody_gets_two_and_no_process_is_given_twice(processes, entries, leavi
     pids = [each.identity.pid for each, _ in matches]
     assert len(pids) == len(set(pids))
     assert not {each.session for each, _ in matches} & leaving
+
+
+def test_one_whose_manager_knows_no_process_is_found_by_what_it_is() -> None:
+    script = watched("script", Backend(name="script", url="http://127.0.0.1:8080"))
+    script.supervisor = Owner(None)  # type: ignore[assignment]
+    script.supervisor.by_search = True  # type: ignore[misc]
+    each = found(7)
+    assert match([each], [script]) == [(each, script)]

@@ -34,6 +34,7 @@ def watched(small_model: Path) -> Watched:
     watched.supervisor = SimpleNamespace(  # type: ignore[assignment]
         state=Supervision("glm", NOW, stage=Stage.READY), load_seconds=None, process=object(), restarts=[],
         sets=lambda placeholder: True,
+        knows=lambda value: True,
     )  # fmt: skip
     watched.supervisor.restart = watched.supervisor.restarts.append  # type: ignore[attr-defined]
     watched.ready_at = 1.0

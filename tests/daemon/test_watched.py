@@ -26,6 +26,9 @@ class Owner:
         self.placeholders, self.process = placeholders, object()
         self.state = Supervision("glm", plan)
 
+    def knows(self, placeholder: str) -> bool:
+        return self.sets(placeholder)
+
     def sets(self, placeholder: str) -> bool:
         return placeholder in self.placeholders
 

@@ -130,3 +130,34 @@ def test_an_expression_that_could_run_away_is_refused_with_its_key() -> None:
     assert [f"generic.{key}" in text for key, text in zip(("process", "tokens", "requests"), said, strict=True)] == [
         True
     ] * 3
+
+
+def other(supervise, relief="observe", **keys):
+    return found({"name": "a", "supervise": supervise, **keys}, relief={"mode": relief})
+
+
+@pytest.mark.parametrize(
+    ("supervise", "keys", "expected"),
+    [
+        ({"by": "docker", "container": "l", "run": ["img", "{contxt}"]}, {}, "supervise.run: '{contxt}': is no placeholder"),
+        ({"by": "docker", "container": "l", "run": ["img"]}, {"relief": "act"}, "supervise.run: has no {context}"),
+        ({"by": "docker", "container": "l", "run": ["img", "{slots}"]}, {}, "backends[0].slots is not set"),
+        ({"by": "command", "restart": ["again"]}, {}, "supervise.restart[0]: 'again': must be an absolute path"),
+        ({"by": "command", "restart": ["/again", "{x}"]}, {}, "supervise.restart: '{x}': is no placeholder"),
+    ],
+)  # fmt: skip
+def test_other_ways_of_supervising(supervise, keys, expected):
+    problems = other(supervise, **keys)
+    assert any(expected in problem for problem in problems), problems
+
+
+@pytest.mark.parametrize(
+    "supervise",
+    [
+        {"by": "systemd", "unit": "llama.service"},
+        {"by": "command", "restart": ["/usr/local/bin/again"]},
+        {"by": "docker", "container": "l", "run": ["img", "-c", "{context}"]},
+    ],
+)
+def test_other_ways_of_supervising_that_are_right(supervise):
+    assert other(supervise, relief="act", context={"preferred": 4096}) == []

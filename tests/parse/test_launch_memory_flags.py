@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from moetuned.parse.launch_memory_flags import MemoryFlags, mapped_only, memory_flags
@@ -45,6 +45,7 @@ WORDS = st.sampled_from(
 
 
 @given(st.lists(WORDS | st.text(max_size=8)))
+@example(["-lm", "--mlock", "mlock"])
 def test_what_is_only_mapped_is_neither_locked_nor_copied(words: list[str]) -> None:
     flags = memory_flags(mapped_only(["s", *words])[1:], {})
     assert not flags.copies

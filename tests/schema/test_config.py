@@ -11,14 +11,28 @@ import pytest
 from msgspec import inspect
 
 from moetuned.schema import config
-from moetuned.schema.config import Backend, Config, Generic, Mode, Profile, SuperviseNone, SuperviseProcess
+from moetuned.schema.config import (
+    Backend,
+    Config,
+    Generic,
+    Mode,
+    Profile,
+    SuperviseCommand,
+    SuperviseContainer,
+    SuperviseNone,
+    SuperviseProcess,
+    SuperviseUnit,
+)
 
 STRUCTS = [
     kind
     for kind in vars(config).values()
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind.__module__ == config.__name__
 ]
-NEEDED = {("Backend", "name"), ("SuperviseProcess", "command"), ("Generic", "process")}
+NEEDED = {
+    ("Backend", "name"), ("Generic", "process"), ("SuperviseProcess", "command"), ("SuperviseUnit", "unit"),
+    ("SuperviseContainer", "container"), ("SuperviseContainer", "run"), ("SuperviseCommand", "restart"),
+}  # fmt: skip
 
 
 def described(schema: Any) -> bool:
@@ -51,6 +65,9 @@ def test_a_key_that_is_not_known_is_refused(kind: type[msgspec.Struct]) -> None:
     values: dict[str, object] = {
         Backend: {"name": "glm"},
         SuperviseProcess: {"command": ["a"]},
+        SuperviseUnit: {"unit": "a.service"},
+        SuperviseContainer: {"container": "a", "run": ["a"]},
+        SuperviseCommand: {"restart": ["/a"]},
         Generic: {"process": "a"},
     }.get(kind, {})
     tag = kind.__struct_config__.tag

@@ -1,0 +1,242 @@
+"""A backend that another manager runs, a unit, a container or a script: followed, and restarted through its manager only.
+
+`decide.managed` decides, `host.service` does it, in the lane that nothing else holds up. When the daemon ends, the backend runs on.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+
+import msgspec
+
+from moetuned.daemon.loop import Loop
+from moetuned.daemon.supervisor import Say, Supervisor
+from moetuned.daemon.workers import Lane, Workers
+from moetuned.decide import managed
+from moetuned.decide import supervision as sv
+from moetuned.host import spawn
+from moetuned.host.clock import Clock
+from moetuned.host.processes import CLOCK_TICKS, ProcessIdentity, identify
+from moetuned.host.service import Service, ServiceState
+from moetuned.schema.backend_description import BackendDescription
+from moetuned.schema.config import Backend
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 2.0
+"""The manager is asked this often while no process is known,"""
+LOOK_SELDOM_SECONDS = 60.0
+"""and this often while one runs: that it ends is seen at once anyway."""
+
+
+class ServiceSupervisor(Supervisor):
+    """See `Supervisor`."""
+
+    def __init__(
+        self,
+        config: Backend,
+        loop: Loop,
+        clock: Clock,
+        record_directory: str,
+        say: Say,
+        workers: Workers,
+        service: Service,
+        timing: sv.Timing = sv.Timing(),  # noqa: B008  frozen
+    ) -> None:
+        """`workers` does what the manager is asked."""
+        super().__init__(config, loop, clock, record_directory, say, timing)
+        self._workers = workers
+        self._service = service
+        self._settable: frozenset[str] = frozenset()
+        self._next_look = clock.monotonic()
+        self._ended_how: spawn.Exit | None = None
+        """Its process ended, and what its manager says about that is not known yet."""
+        self._looks = 0
+        self._unknown: str | None = None
+        self._closed = False
+
+    @property
+    def by_search(self) -> bool:
+        """Whether its manager knows no process, so that it is found by a search."""
+        return self._service.finds_no_process
+
+    @property
+    def manager(self) -> str:
+        """Who runs it, for people."""
+        return self._service.what
+
+    @property
+    def absence(self) -> str | None:
+        """See `Supervisor`."""
+        if self.state.stage is sv.Stage.STOPPED and not self._closed:
+            if self._unknown is not None:
+                return f"is not known to run: {self._unknown}"
+            return f"is not running; moetuned leaves it to {self.manager} to start it" if self._looks else None
+        return super().absence
+
+    def sets(self, value: str) -> bool:
+        """See `Supervisor`."""
+        return value in self._settable
+
+    def knows(self, value: str) -> bool:  # noqa: ARG002
+        """See `Supervisor`: it was started by others, or by words of theirs."""
+        return False
+
+    def start(self) -> None:
+        """See `Supervisor`: what runs is taken over, nothing is started."""
+        self._adopt()
+        self._look()
+
+    def resume(self) -> None:
+        """See `Supervisor`: it was never told to end."""
+        self._closed = False
+        self.start()
+
+    def restart(self, plan: sv.LaunchPlan) -> None:
+        """See `Supervisor`."""
+        self._count_restart()
+        self._do(managed.restart(self.state, plan, self._clock.monotonic()))
+
+    def retry(self) -> None:
+        """See `Supervisor`: its manager does."""
+
+    def reconfigure(self, config: Backend) -> None:
+        """See `Supervisor`: what it runs with is its manager's until relief restarts it."""
+        self.config = config
+
+    def stop(self) -> None:
+        """See `Supervisor`: it is not moetuned's to end."""
+        self._closed = True
+        self.let_go()
+
+    @property
+    def stopped(self) -> bool:
+        """See `Supervisor`: whether it is left alone."""
+        return self._closed
+
+    def kill(self) -> None:
+        """See `Supervisor`."""
+        if self.process is not None:
+            self.process.kill()
+        if not self._closed:
+            self._workers.submit(Lane.RELIEF, f"killing {self.manager}", self._service.kill, self._killed)
+
+    def tick(self) -> None:
+        """See `Supervisor`."""
+        now = self._clock.monotonic()
+        self._do(managed.tick(self.state, now, self.manager))
+        if now >= self._next_look:
+            self._look()
+
+    def found(self, identity: ProcessIdentity, said: BackendDescription) -> None:
+        """See `Supervisor`."""
+        if self.by_search and identity != self.identity:
+            self._take(identity)
+        context = said.context_length or self.state.plan.context_length
+        plan = sv.LaunchPlan(context, said.prompt_cache_mib, said.slots, None, said.cache_type_k)
+        self.state = msgspec.structs.replace(self.state, plan=plan)
+
+    # Asking its manager
+
+    def _look(self) -> None:
+        self._next_look = self._clock.monotonic() + (LOOK_SECONDS if self.process is None else LOOK_SELDOM_SECONDS)
+        service = self._service
+
+        def look() -> tuple[ServiceState, frozenset[str]]:
+            return service.look(), service.settable()
+
+        self._workers.submit(Lane.RELIEF, f"asking about {self.manager}", look, self._looked)
+
+    def _looked(self, found: tuple[ServiceState, frozenset[str]] | None, error: BaseException | None) -> None:
+        if self._closed:
+            return
+        self._looks += 1
+        if found is None:
+            text = str(error)
+            if text != self._unknown:
+                log.warning("%s: what %s does is not known: %s", self.config.name, self.manager, text)
+            self._unknown = text
+            return
+        self._unknown = None
+        state, self._settable = found
+        if self.by_search:
+            return
+        ended, self._ended_how = self._ended_how, None
+        if ended is not None and (self.process is None):
+            how = state.ended or str(ended)
+            self._end(f"{how}, killed by the kernel for want of memory" if state.oom_killed else how, state)
+        if state.pid is None or (self.identity is not None and self.identity.pid == state.pid):
+            return
+        identity = identify(state.pid)
+        if identity is not None:
+            self._take(identity)
+
+    def _end(self, how: str, state: ServiceState) -> None:
+        now = self._clock.monotonic()
+        self._do(managed.ended(self.state, how, now, self.manager, by_owner=state.stopped_by_owner))
+
+    def _take(self, identity: ProcessIdentity) -> None:
+        process = spawn.adopt(identity)
+        if process is None:
+            return
+        first = self._looks <= 1 and self.state.stage is sv.Stage.STOPPED
+        self.let_go()
+        self.state = managed.appeared(self.state)
+        self.adopted, self.adopted_age_seconds, self._started_at = first, None, None
+        age = time.clock_gettime(time.CLOCK_BOOTTIME) - identity.start_ticks / CLOCK_TICKS
+        if first:
+            self.adopted_age_seconds = max(0.0, age)
+        else:
+            self._started_at = self._clock.monotonic() - max(0.0, age)
+        log.info("%s: is process %d of %s", self.config.name, identity.pid, self.manager)
+        self._watch(process)
+        self._record(process, (), self.state.plan)
+
+    def _gone(self, how: spawn.Exit) -> None:
+        if self.state.stage is sv.Stage.STOPPING or self.by_search:
+            now = self._clock.monotonic()
+            self._do(managed.ended(self.state, str(how), now, self.manager))
+        else:
+            self._ended_how = how
+        self._look()
+
+    def _ask(self, plan: sv.LaunchPlan) -> None:
+        values = {name: text for name, text in values_of(plan).items() if name in self._settable}
+        log.info("%s: asking for a restart of %s with %s", self.config.name, self.manager, values)
+        service = self._service
+        if not self._workers.submit(
+            Lane.RELIEF, f"restarting {self.manager}", lambda: service.restart(values), self._asked
+        ):
+            self._refused("an earlier restart has not been answered yet")
+
+    def _asked(self, _done: None, error: BaseException | None) -> None:
+        if error is not None:
+            self._refused(str(error))
+        if not self._closed:
+            self._look()
+
+    def _refused(self, why: str) -> None:
+        self._do(managed.refused(self.state, why, running=self.process is not None))
+
+    def _killed(self, _done: None, error: BaseException | None) -> None:
+        if error is not None:
+            log.warning("%s: %s could not be killed: %s", self.config.name, self.manager, error)
+
+    def _start(self, plan: sv.LaunchPlan) -> None:
+        raise AssertionError(f"{self.manager} starts {self.config.name}, not moetuned, with {plan}")
+
+    def _terminate(self) -> None:
+        raise AssertionError(f"{self.manager} ends {self.config.name}, not moetuned")
+
+
+def values_of(plan: sv.LaunchPlan) -> dict[str, str]:
+    """The plan as `host.service.VALUES`; what it leaves open is not in it."""
+    values = {
+        "context": plan.context_length,
+        "prompt_cache_mib": plan.prompt_cache_mib,
+        "slots": plan.slots,
+        "checkpoints": plan.checkpoints,
+        "cache_type": plan.cache_type,
+    }
+    return {name: str(value) for name, value in values.items() if value is not None}

@@ -1,0 +1,271 @@
+"""A backend that another manager runs: followed through its process and its manager's words, restarted through it alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from daemon_fakes import FakeClock, FakeProcess, FakeSpawn, HeldWorkers
+
+from moetuned.daemon import service_supervisor as module
+from moetuned.daemon import supervisor as base
+from moetuned.daemon.loop import Loop
+from moetuned.daemon.service_supervisor import LOOK_SECONDS, ServiceSupervisor
+from moetuned.decide.managed import APPEAR_SECONDS
+from moetuned.decide.supervision import LaunchPlan, Stage, Timing
+from moetuned.host.processes import ProcessIdentity
+from moetuned.host.service import ServiceError, ServiceState
+from moetuned.schema.backend_description import BackendDescription
+from moetuned.schema.config import Backend, Context, SuperviseUnit
+from moetuned.schema.event import EventName
+from moetuned.state import backend_record
+
+UNIT = "the unit llama.service"
+
+
+class FakeService:
+    """A manager that says what the test wants."""
+
+    what = UNIT
+
+    def __init__(self) -> None:
+        self.state: ServiceState | ServiceError = ServiceState(pid=None)
+        self.can = frozenset({"context", "prompt_cache_mib"})
+        self.asked: list[dict[str, str] | str] = []
+        self.refusal: str | None = None
+        self.finds_no_process = False
+
+    def look(self) -> ServiceState:
+        if isinstance(self.state, ServiceError):
+            raise self.state
+        return self.state
+
+    def settable(self) -> frozenset[str]:
+        return self.can
+
+    def restart(self, values: Mapping[str, str]) -> None:
+        if self.refusal is not None:
+            raise ServiceError(self.refusal)
+        self.asked.append(dict(values))
+
+    def kill(self) -> None:
+        self.asked.append("kill")
+
+
+class Rig:
+    def __init__(self, directory: str) -> None:
+        self.clock = FakeClock()
+        self.loop = Loop(self.clock)
+        self.spawn = FakeSpawn()
+        self.workers = HeldWorkers()
+        self.service = FakeService()
+        self.directory = directory
+        self.said: list[tuple[EventName, str]] = []
+        self.supervisor = self.make()
+
+    def make(self) -> ServiceSupervisor:
+        config = Backend(name="glm", supervise=SuperviseUnit(unit="llama.service"), context=Context(preferred=8192))
+        return ServiceSupervisor(
+            config,
+            self.loop,
+            self.clock,
+            self.directory,
+            lambda *each: self.said.append(each),
+            self.workers,  # type: ignore[arg-type]
+            self.service,
+            Timing(restart_seconds=5),
+        )
+
+    def run_as(self, pid: int) -> FakeProcess:
+        """The manager has a process of it."""
+        process = FakeProcess(pid, [])
+        self.spawn.adoptable[process.identity] = process
+        self.service.state = ServiceState(pid=pid)
+        return process
+
+    def look(self) -> None:
+        self.workers.finish("asking about", really=True)
+
+    def end(self, process: FakeProcess) -> None:
+        process.end(None)
+        self.loop.run_once(0)
+
+
+@pytest.fixture
+def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
+    rig = Rig(str(tmp_path / "backends"))
+    monkeypatch.setattr(base, "spawn", rig.spawn)
+    monkeypatch.setattr(module, "spawn", rig.spawn)
+    monkeypatch.setattr(module, "identify", lambda pid: ProcessIdentity(pid, pid * 10))
+    yield rig
+    rig.loop.close()
+    for process in rig.spawn.adoptable.values():
+        process.close()
+
+
+def running(rig: Rig, pid: int = 100) -> FakeProcess:
+    """It runs and is healthy."""
+    process = rig.run_as(pid)
+    rig.supervisor.start()
+    rig.look()
+    rig.supervisor.healthy()
+    return process
+
+
+def test_what_runs_is_followed_and_nothing_is_started(rig: Rig) -> None:
+    rig.supervisor.start()
+    assert rig.supervisor.absence is None
+    rig.look()
+    assert rig.supervisor.identity is None
+    assert rig.supervisor.absence == f"is not running; moetuned leaves it to {UNIT} to start it"
+    process = rig.run_as(100)
+    rig.clock.now += LOOK_SECONDS
+    rig.supervisor.tick()
+    rig.look()
+    assert rig.supervisor.identity == process.identity
+    assert rig.supervisor.state.stage is Stage.LOADING
+    assert rig.supervisor.adopted_age_seconds is None
+    assert rig.supervisor.sets("context")
+    assert not rig.supervisor.sets("slots")
+    assert rig.service.asked == []
+    assert rig.said == []
+
+
+def test_one_that_ran_before_the_daemon_has_an_age(rig: Rig) -> None:
+    running(rig)
+    assert rig.supervisor.adopted
+    assert rig.supervisor.adopted_age_seconds is not None
+
+
+def test_a_restart_goes_through_its_manager_with_what_it_can_set(rig: Rig) -> None:
+    first = running(rig)
+    rig.supervisor.restart(LaunchPlan(2048, 64, 1, 2, "q8_0"))
+    rig.workers.finish("restarting", really=True)
+    assert rig.service.asked == [{"context": "2048", "prompt_cache_mib": "64"}]
+    assert first.signals == []
+    second = rig.run_as(200)
+    rig.end(first)
+    rig.workers.finish("asking about", really=True)
+    assert rig.supervisor.identity == second.identity
+    assert rig.supervisor.state.plan.context_length == 2048
+    record = backend_record.read("glm", rig.directory)
+    assert record is not None
+    assert (record.pid, record.relief_restarts_at) == (200, (1000.0,))
+    rig.clock.now += 9
+    rig.supervisor.healthy()
+    assert [name for name, _ in rig.said] == [EventName.BACKEND_RESTARTED]
+
+
+def test_one_that_does_not_end_is_killed_by_identity_and_by_its_manager(rig: Rig) -> None:
+    first = running(rig)
+    rig.supervisor.restart(LaunchPlan(2048))
+    rig.clock.now += 5
+    rig.supervisor.tick()
+    assert first.signals == ["KILL"]
+    rig.workers.finish("killing", really=True)
+    assert rig.service.asked == ["kill"]
+
+
+def test_a_refusal_leaves_it_running_and_is_told(rig: Rig) -> None:
+    running(rig)
+    rig.service.refusal = "/run/moetuned/backends/glm.env cannot be written: No space left on device"
+    rig.supervisor.restart(LaunchPlan(2048))
+    rig.workers.finish("restarting", really=True)
+    assert rig.supervisor.state.stage is Stage.READY
+    assert rig.said[-1][0] is EventName.RELIEF_EXHAUSTED
+    assert "No space left" in rig.said[-1][1]
+
+
+def test_a_second_restart_before_the_first_was_answered_is_refused(rig: Rig) -> None:
+    first = running(rig)
+    rig.supervisor.restart(LaunchPlan(2048))
+    rig.run_as(200)
+    rig.end(first)
+    rig.look()
+    rig.supervisor.restart(LaunchPlan(1024))
+    assert rig.said[-1][0] is EventName.RELIEF_EXHAUSTED
+    assert sum(key.startswith("restarting") for _, key, _, _ in rig.workers.jobs) == 1
+
+
+def test_how_it_ended_is_its_managers_word(rig: Rig) -> None:
+    process = running(rig)
+    rig.service.state = ServiceState(pid=None, changing=True, ended="exited with code 1")
+    rig.end(process)
+    assert rig.said == []
+    rig.look()
+    assert rig.said[0][0] is EventName.BACKEND_DOWN
+    assert "glm exited with code 1" in rig.said[0][1]
+    rig.run_as(200)
+    rig.clock.now += LOOK_SECONDS
+    rig.supervisor.tick()
+    rig.look()
+    rig.supervisor.healthy()
+    assert rig.said[-1][0] is EventName.BACKEND_RECOVERED
+
+
+def test_its_owner_may_stop_it(rig: Rig) -> None:
+    process = running(rig)
+    rig.service.state = ServiceState(pid=None, stopped_by_owner=True)
+    rig.end(process)
+    rig.look()
+    assert rig.said == []
+    assert rig.supervisor.state.stage is Stage.STOPPED
+
+
+def test_a_manager_that_says_nothing_leaves_it_unknown(rig: Rig) -> None:
+    rig.service.state = ServiceError("systemctl did not end within 20 s")
+    rig.supervisor.start()
+    rig.look()
+    assert rig.supervisor.absence == "is not known to run: systemctl did not end within 20 s"
+    assert not rig.supervisor.sets("context")
+
+
+def test_one_that_never_comes_back_is_told(rig: Rig) -> None:
+    first = running(rig)
+    rig.supervisor.restart(LaunchPlan(2048))
+    rig.workers.finish("restarting", really=True)
+    rig.service.state = ServiceState(pid=None)
+    rig.end(first)
+    rig.look()
+    rig.clock.now += APPEAR_SECONDS
+    rig.supervisor.tick()
+    assert rig.said[-1][0] is EventName.BACKEND_DOWN
+
+
+def test_the_daemons_end_leaves_it_alone(rig: Rig) -> None:
+    process = running(rig)
+    assert not rig.supervisor.stopped
+    rig.supervisor.stop()
+    assert rig.supervisor.stopped
+    assert process.signals == []
+    assert rig.service.asked == []
+
+
+def test_the_next_daemon_knows_the_restarts(rig: Rig) -> None:
+    first = running(rig)
+    rig.supervisor.restart(LaunchPlan(2048))
+    rig.workers.finish("restarting", really=True)
+    rig.run_as(200)
+    rig.end(first)
+    rig.look()
+    rig.supervisor.let_go()
+    rig.spawn.adoptable[ProcessIdentity(200, 2000)] = FakeProcess(200, [])
+    following = rig.make()
+    following.start()
+    assert following.relief_restarts == (1000.0,)
+    assert following.state.plan.context_length == 2048
+
+
+def test_a_process_that_only_a_search_finds(rig: Rig) -> None:
+    rig.service.finds_no_process = True
+    rig.supervisor.start()
+    rig.look()
+    process = rig.run_as(100)
+    said = BackendDescription(context_length=4096, slots=2)
+    rig.supervisor.found(process.identity, said)
+    assert rig.supervisor.identity == process.identity
+    assert rig.supervisor.state.plan == LaunchPlan(4096, None, 2)
+    rig.supervisor.healthy()
+    rig.end(process)
+    assert rig.said[-1][0] is EventName.BACKEND_DOWN

@@ -1,0 +1,118 @@
+"""A backend that another manager runs: what is asked of it, and what is told."""
+
+from __future__ import annotations
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moetuned.decide import managed
+from moetuned.decide import supervision as sv
+from moetuned.decide.supervision import Ask, Kill, LaunchPlan, Note, Say, Stage, Supervision
+from moetuned.schema.event import EventName
+
+UNIT = "the unit llama.service"
+SMALL = LaunchPlan(2048)
+
+
+def state(stage: Stage = Stage.READY, **changes: object) -> Supervision:
+    return msgspec.structs.replace(Supervision("glm", LaunchPlan(8192)), stage=stage, **changes)
+
+
+def test_a_restart_is_asked_for_once_and_ends_healthy() -> None:
+    now, commands = managed.restart(state(), SMALL, 10.0)
+    assert commands == (Ask(SMALL),)
+    assert managed.restart(now, SMALL, 11.0) == (now, ())
+    now, commands = managed.ended(now, "ended", 12.0, UNIT)
+    assert commands == ()
+    now = managed.appeared(now)
+    assert (now.stage, now.plan, now.next_plan, now.restarts) == (Stage.LOADING, SMALL, None, 1)
+    now, commands = sv.healthy(now, 20.0)
+    assert isinstance(commands[0], Say)
+    assert commands[0].name is EventName.BACKEND_RESTARTED
+    assert "2048 tokens" in commands[0].message
+
+
+def test_what_does_not_end_is_killed_and_what_does_not_appear_is_told() -> None:
+    now, _ = managed.restart(state(), SMALL, 10.0)
+    assert managed.tick(now, 14.0, UNIT) == (now, ())
+    now, commands = managed.tick(now, 15.0, UNIT)
+    assert commands == (Kill(),)
+    now, _ = managed.ended(now, "was ended by SIGKILL", 16.0, UNIT)
+    assert managed.tick(now, 16.0 + managed.APPEAR_SECONDS - 1, UNIT) == (now, ())
+    now, commands = managed.tick(now, 16.0 + managed.APPEAR_SECONDS, UNIT)
+    assert (now.stage, now.down) == (Stage.STOPPED, True)
+    assert isinstance(commands[0], Say)
+    assert commands[0].name is EventName.BACKEND_DOWN
+    assert UNIT in commands[0].message
+    assert managed.tick(now, 9999.0, UNIT) == (now, ())
+
+
+def test_a_manager_that_refuses_leaves_it_as_it_was() -> None:
+    now, _ = managed.restart(state(), SMALL, 10.0)
+    now, commands = managed.refused(now, "systemctl did not end within 20 s", running=True)
+    assert (now.stage, now.plan, now.next_plan) == (Stage.READY, LaunchPlan(8192), None)
+    assert isinstance(commands[0], Say)
+    assert commands[0].name is EventName.RELIEF_EXHAUSTED
+    assert managed.refused(now, "again", running=True) == (now, ())
+
+
+def test_one_that_its_owner_stopped_is_nobodys_alarm() -> None:
+    now, commands = managed.ended(state(), "ended", 10.0, UNIT, by_owner=True)
+    assert (now.stage, now.down) == (Stage.STOPPED, False)
+    assert isinstance(commands[0], Note)
+
+
+def test_a_crash_loop_is_told_once_more() -> None:
+    now, told = state(), []
+    for at in range(8):
+        now, commands = managed.ended(now, "exited with code 1", 10.0 + at, UNIT)
+        told += [command for command in commands if isinstance(command, Say)]
+        now = managed.appeared(now)
+    assert [each.name for each in told] == [EventName.BACKEND_DOWN, EventName.BACKEND_DOWN]
+    assert "5 times" in told[1].message
+    now, commands = sv.healthy(now, 30.0)
+    assert isinstance(commands[0], Say)
+    assert commands[0].name is EventName.BACKEND_RECOVERED
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.sampled_from(["appeared", "ended", "by_owner", "restart", "refused", "refused_gone", "healthy"]),
+            st.floats(0.1, 300.0),
+        ),
+        max_size=60,
+    )
+)
+def test_it_is_never_started_by_moetuned_and_asked_once_a_restart(
+    events: list[str | float],
+) -> None:
+    now, at, asked = state(Stage.STOPPED), 0.0, False
+    for event in [*events, *[60.0] * 10]:
+        commands: tuple[sv.Command, ...] = ()
+        match event:
+            case "appeared":
+                now = managed.appeared(now)
+            case "ended":
+                now, commands = managed.ended(now, "ended", at, UNIT)
+            case "by_owner":
+                now, commands = managed.ended(now, "ended", at, UNIT, by_owner=True)
+            case "restart":
+                now, commands = managed.restart(now, SMALL, at)
+            case "refused":
+                now, commands = managed.refused(now, "no", running=True)
+            case "refused_gone":
+                now, commands = managed.refused(now, "no", running=False)
+            case "healthy":
+                now, commands = sv.healthy(now, at)
+            case float():
+                at += event
+                now, commands = managed.tick(now, at, UNIT)
+        assert not any(isinstance(command, sv.Start | sv.Terminate) for command in commands)
+        asks = [command for command in commands if isinstance(command, Ask)]
+        assert not (asks and asked), "asked again while a restart is under way"
+        asked = now.stage is Stage.STOPPING
+        assert (now.next_plan is not None) == asked
+        if asked:
+            assert now.kill_at is not None or now.retry_at is not None
