@@ -20,6 +20,7 @@ _NEVER_RAN = ("created", "configured", "initialized")
 _ENDED = (*_NEVER_RAN, "exited", "stopped", "dead")
 STARTED_AT_BOOT = "always"
 """The restart policy with which an engine starts also a container that was stopped when the machine (or the engine) is started anew."""
+_MOST_STRAYS = 4
 
 
 class Blocked(Exception):  # noqa: N818  what it says is why
@@ -93,6 +94,16 @@ def touches_old(step: Step) -> bool:
     return isinstance(step, Stop | Rename | Start)
 
 
+def taken_back(record: ContainerRecord, change: ContainerChange) -> ContainerRecord:
+    """The record once nothing of the change is left, but what an engine that hung may still make of it."""
+    return msgspec.structs.replace(record, change=None, strays=(*record.strays, change.token)[-_MOST_STRAYS:])
+
+
+def done(record: ContainerRecord, change: ContainerChange) -> ContainerRecord:
+    """The record once the new container is the one of the name."""
+    return ContainerRecord(change.token, change.values, record.strays)
+
+
 def is_own(one: ContainerFacts, record: ContainerRecord) -> bool:
     """Whether moetuned made it."""
     return record.token is not None and one.token == record.token
@@ -110,15 +121,15 @@ def begin(
     old = _named(seen, names.main)
     own = old is not None and is_own(old, record)
     for name in (names.new,) if old is None else (names.new, names.aside(own)):
-        if (other := _named(seen, name)) is not None and not _is_stray(other, record.stray):
+        if (other := _named(seen, name)) is not None and not _is_stray(other, record.strays):
             raise Blocked(_in_the_way(other))
     if old is None:
-        return ContainerChange(token, words, values, stray=record.stray)
+        return ContainerChange(token, words, values, strays=record.strays)
     if old.removed_at_end and not own:
         raise Blocked(
             f"the container {old.name} was made with --rm, so it would be lost; end it yourself, and moetuned makes it anew"
         )
-    return ContainerChange(token, words, values, old.id, own, old.policy, is_active(old), stray=record.stray)
+    return ContainerChange(token, words, values, old.id, own, old.policy, is_active(old), strays=record.strays)
 
 
 def take_up(change: ContainerChange) -> ContainerChange:
@@ -148,7 +159,7 @@ def _on(
     if new is None:
         if (other := _named(seen, names.new)) is None:
             return Create()
-        if _is_stray(other, change.stray):
+        if _is_stray(other, change.strays):
             return Remove(other.id)
         raise Blocked(_in_the_way(other))
     if old is not None:
@@ -192,9 +203,9 @@ def _named(seen: Sequence[ContainerFacts], name: str) -> ContainerFacts | None:
     return next((one for one in seen if one.name == name), None)
 
 
-def _is_stray(one: ContainerFacts, stray: str | None) -> bool:
+def _is_stray(one: ContainerFacts, strays: Sequence[str]) -> bool:
     """Whether it was made for a change that was taken back, later than that was looked for (an engine that hung), and never ran."""
-    return stray is not None and one.token == stray and one.status in _NEVER_RAN
+    return one.token in strays and one.status in _NEVER_RAN
 
 
 def _in_the_way(other: ContainerFacts) -> str:

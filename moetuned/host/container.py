@@ -162,7 +162,7 @@ class Container:
                 if left is not None:
                     log.warning("%s: %s was restarted, but %s", self._backend, self.what, left)
                     return record, None
-                return self._noted(ContainerRecord(change.token, change.values)), None
+                return self._noted(cc.done(record, change)), None
             change = msgspec.structs.replace(change, undoing=True)
             self._noted(msgspec.structs.replace(record, change=change))
         try:
@@ -170,7 +170,7 @@ class Container:
         except (ServiceError, cc.Blocked) as error:
             why = f"was not restarted ({failure}), and" if failure else "is half restarted, and"
             raise ServiceError(f"{self.what} {why} could not be put back: {error}; {self._left(change)}") from error
-        return self._noted(msgspec.structs.replace(record, change=None, stray=change.token)), failure
+        return self._noted(cc.taken_back(record, change)), failure
 
     def _left(self, change: ContainerChange) -> str:
         again = "this is tried again whenever it is looked at"

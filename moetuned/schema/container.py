@@ -33,7 +33,7 @@ class ContainerChange(msgspec.Struct, frozen=True):
 
     `words`: what the new one is made of, after the engine's own options. `old_id` None: there was none. `committed`: the old one was
     touched, or is about to be; from then on an interrupted change is finished, not taken back. `undoing`: it failed; the old one comes back.
-    `stray`: token of a change before this one that was taken back, whose new container may have come late.
+    `strays`: tokens of changes before this one that were taken back, whose new container may have come late.
     """
 
     token: str
@@ -45,18 +45,18 @@ class ContainerChange(msgspec.Struct, frozen=True):
     old_ran: bool = False
     committed: bool = False
     undoing: bool = False
-    stray: str | None = None
+    strays: tuple[str, ...] = ()
 
 
 class ContainerRecord(msgspec.Struct, frozen=True):
     """What is known of the container of a backend. `token`: of the one that moetuned made last, with `values`; None: it made none.
 
-    `stray`: of the change that was last taken back.
+    `strays`: of the changes that were last taken back.
     """
 
     token: str | None = None
     values: dict[str, str] = {}
-    stray: str | None = None
+    strays: tuple[str, ...] = ()
     change: ContainerChange | None = None
 
 

@@ -80,12 +80,21 @@ def test_the_new_one_waits_for_a_name_that_somebody_else_took() -> None:
 
 def test_a_new_one_of_a_change_that_was_taken_back_is_cleared_away_if_it_never_ran() -> None:
     stray = replace(new(), token="earlier")
-    change = replace(CHANGE, stray="earlier")
+    change = replace(CHANGE, strays=("earlier",))
     assert cc.next_step(change, NAMES, [old(), stray]) == cc.Remove("next")
     with pytest.raises(cc.Blocked):
         cc.next_step(change, NAMES, [old(), replace(stray, status="running")])
-    record = ContainerRecord(stray="earlier")
-    assert cc.begin(record, NAMES, [old(), stray], "new", ("image",), {}).stray == "earlier"
+    record = cc.taken_back(ContainerRecord("t"), replace(CHANGE, token="earlier"))
+    assert record == ContainerRecord("t", strays=("earlier",))
+    assert cc.begin(record, NAMES, [old(), stray], "new", ("image",), {}).strays == ("earlier",)
+
+
+def test_few_changes_that_were_taken_back_are_remembered_also_by_those_that_were_not() -> None:
+    record = ContainerRecord()
+    for number in range(9):
+        record = cc.taken_back(record, replace(CHANGE, token=f"t{number}"))
+    assert record.strays == ("t5", "t6", "t7", "t8")
+    assert cc.done(record, CHANGE) == ContainerRecord("new", {}, record.strays)
 
 
 def test_an_interrupted_change_is_taken_back_until_the_old_one_was_touched() -> None:

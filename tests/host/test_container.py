@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Mapping
 
@@ -327,6 +328,27 @@ def test_a_fault_at_any_call_leaves_one_that_runs(what: str, fault: str):
         assert_sound(rig, theirs)
         assert len(rig.engine.running()) == 1
     assert reached > 12
+
+
+def test_a_boot_in_the_middle_that_starts_both_leaves_the_new_one():
+    """An engine starts at boot whatever has --restart always, so for as long as the old one is not removed yet, that too."""
+    rig = rig_with(OWN)
+    rig.engine.named("llama")["policy"] = "always"
+    rm = next(call for call in range(1, 60) if _dies_after(rig_with(OWN), call)[-1:] == ["start llama"])
+    assert _dies_after(rig, rm)[-1] == "start llama"
+    rig.engine.boot()
+    assert len(rig.engine.running()) == 2
+    assert rig.container().look().pid == rig.engine.named("llama")["pid"]
+    assert rig.main_words() == words("2048")
+    assert [one["name"] for one in rig.engine.containers] == ["llama"]
+
+
+def _dies_after(rig: Rig, call: int) -> list[str]:
+    """What was done until that call, the last."""
+    rig.engine.faults = {call: DIE_AFTER}
+    with contextlib.suppress(KilledError):
+        rig.restart(context="2048")
+    return rig.engine.history
 
 
 def settle(rig: Rig) -> None:

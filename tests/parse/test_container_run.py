@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -52,6 +56,20 @@ def test_sound(run: list[str]) -> None:
 )
 def test_problems(run: list[str], problem: str) -> None:
     assert any(one.startswith(problem) for one in run_problems(run)), run_problems(run)
+
+
+def test_the_example_in_the_docs_is_sound() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "backends.md").read_text()
+    supervised = [
+        backend["supervise"]
+        for block in re.findall(r"^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+        for backend in yaml.safe_load(block).get("backends", [])
+        if backend.get("supervise", {}).get("by") == "docker"
+    ]
+    assert supervised
+    for one in supervised:
+        assert run_problems(one["run"]) == ()
+        assert container_name_problem(one["container"]) is None
 
 
 @given(st.lists(st.text("-=drmitnaev glx{}/.", max_size=8), max_size=8))
