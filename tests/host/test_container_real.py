@@ -112,3 +112,16 @@ def test_ends_are_told(engine: RealEngine, made: Container) -> None:
     engine.run("stop", "-t", "10", NAME)
     stopped = made.look()
     assert (stopped.pid, stopped.stopped_by_owner) == (None, True)
+
+
+def test_an_end_by_the_oom_killer_is_nobodys_wish(engine: RealEngine, made: Container, tmp_path: Path) -> None:
+    keeper = ServiceRecordFile(str(tmp_path), f"{engine.name}-{NAME}", ContainerRecord())
+    words = ("--memory", "20m", *engine.options, engine.image, "/bin/sh", "-c", "exec tail /dev/zero", "{context}")
+    hungry = Container("glm", engine.name, NAME, words, None, {}, keeper, asking(engine.command))
+    hungry.restart({"context": "2048"})
+    engine.run("wait", NAME)
+    state = made.look()
+    assert state.pid is None
+    assert not state.stopped_by_owner
+    # Podman with runc on cgroup v1 does not tell it from a SIGKILL of anybody's.
+    assert state.oom_killed or (engine.name == "podman" and "OOM killer, unless" in (state.ended or ""))
