@@ -13,12 +13,9 @@ are not executable, hidden files and left-overs of editors and packages (`~`, `.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
-import selectors
 import shlex
-import signal
 import stat
 import subprocess
 import time
@@ -27,6 +24,8 @@ from datetime import UTC, datetime
 import msgspec
 
 from moetuned.alerts import SinkResult
+from moetuned.host.bounded_program import OUTPUT_LIMIT_BYTES, printable_lines, run_bounded
+from moetuned.host.trusted_path import distrust
 from moetuned.schema.config import ExecAlert
 from moetuned.schema.event import Event
 from moetuned.schema.units import parse_duration
@@ -34,10 +33,7 @@ from moetuned.schema.units import parse_duration
 log = logging.getLogger(__name__)
 
 MAX_HOOKS = 32
-OUTPUT_LIMIT_BYTES = 64 << 10
 VALUE_LIMIT = 4096
-TERM_SECONDS = 2.0
-KILL_SECONDS = 2.0
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _LEFT_OVERS = (".dpkg-", ".rpmsave", ".rpmnew", ".rpmorig", ".swp")
 
@@ -46,13 +42,6 @@ class HookResult(SinkResult, frozen=True):
     """What became of one hook. `exit_code` None: it did not run, or was ended by a signal or the time-out."""
 
     exit_code: int | None = None
-
-
-class _End(msgspec.Struct):
-    exit_code: int | None
-    timed_out: bool
-    output: bytes
-    cut: bool
 
 
 def send(event: Event, config: ExecAlert) -> list[HookResult]:
@@ -91,33 +80,12 @@ def _is_hook(directory: str, name: str) -> bool:
     return stat.S_ISREG(mode) and bool(mode & 0o111)
 
 
-def distrust(path: str) -> str | None:
-    """Why what `path` leads to may not be run as root, with the command that mends it; None when it may.
-
-    Raises OSError when it cannot be looked at.
-    """
-    trusted = {0, os.geteuid()}
-    real = os.path.realpath(path, strict=True)
-    current = real
-    while True:
-        status = os.stat(current)
-        quoted = shlex.quote(current)
-        if status.st_uid not in trusted:
-            return f"{current} belongs to user {status.st_uid}, not to root; mend it with: chown root {quoted}"
-        writable = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-        if writable and (current == real or not status.st_mode & stat.S_ISVTX):
-            return f"{current} can be written by others than root; mend it with: chmod go-w {quoted}"
-        if current == "/":
-            return None
-        current = os.path.dirname(current)
-
-
 def _run_hook(path: str, event: Event, timeout_seconds: float) -> HookResult:
     started = time.monotonic()
     try:
         if (problem := distrust(path)) is not None:
             return HookResult(path, False, f"hook {path} is not run: {problem}")
-        end = _run(path, event, timeout_seconds)
+        end = run_bounded([path], environment(event), timeout_seconds, msgspec.json.encode(event) + b"\n")
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         return HookResult(path, False, f"hook {path} could not be run: {why}", time.monotonic() - started)
@@ -157,134 +125,3 @@ def _iso(wall_seconds: float) -> str:
         return datetime.fromtimestamp(wall_seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     except (OverflowError, ValueError, OSError):
         return ""
-
-
-def _run(path: str, event: Event, timeout_seconds: float) -> _End:
-    process = subprocess.Popen(
-        [path],
-        bufsize=0,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        cwd="/",
-        env=environment(event),
-        start_new_session=True,
-        umask=0o022,
-    )
-    with contextlib.ExitStack() as stack:
-        stack.callback(_close, process)
-        stack.callback(_end_unwatched, process)
-        descriptor = os.pidfd_open(process.pid)
-        stack.callback(os.close, descriptor)
-        _reset_oom_score(process.pid)
-        output = bytearray()
-        deadline = time.monotonic() + timeout_seconds
-        ended, cut = _exchange(process, descriptor, msgspec.json.encode(event) + b"\n", output, deadline)
-        if not ended:
-            _end_group(process.pid, descriptor)
-        try:
-            code = process.wait(KILL_SECONDS)
-        except subprocess.TimeoutExpired:
-            log.warning("hook %s (pid %d) hangs in the kernel and cannot be ended", path, process.pid)
-            code = -signal.SIGKILL
-        return _End(code if code >= 0 else None, not ended, bytes(output), cut)
-
-
-def _end_unwatched(process: subprocess.Popen[bytes]) -> None:
-    """Whatever went wrong here: a hook that nobody watches any more may not go on."""
-    if process.returncode is None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(KILL_SECONDS)
-
-
-def _close(process: subprocess.Popen[bytes]) -> None:
-    for pipe in (process.stdin, process.stdout):
-        if pipe is not None:
-            with contextlib.suppress(OSError):
-                pipe.close()
-
-
-def _reset_oom_score(pid: int) -> None:
-    """The daemon is protected from the OOM killer; what it starts must not inherit that."""
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/oom_score_adj", "w", encoding="ascii") as file:
-        file.write("0")
-
-
-def _exchange(
-    process: subprocess.Popen[bytes], descriptor: int, payload: bytes, output: bytearray, deadline: float
-) -> tuple[bool, bool]:
-    """Feed the hook and read it until it ends. Returns whether it ended in time, and whether output was dropped."""
-    assert process.stdin is not None
-    assert process.stdout is not None
-    feeding, reading = process.stdin.fileno(), process.stdout.fileno()
-    cut = False
-    left = memoryview(payload)
-    os.set_blocking(feeding, False)
-    os.set_blocking(reading, False)
-    with selectors.DefaultSelector() as selector:
-        selector.register(feeding, selectors.EVENT_WRITE)
-        selector.register(reading, selectors.EVENT_READ)
-        selector.register(descriptor, selectors.EVENT_READ)
-        while (wait := deadline - time.monotonic()) > 0:
-            ready = {key.fd for key, _ in selector.select(wait)}
-            if feeding in ready:
-                left = _feed(feeding, left)
-                if not left:
-                    selector.unregister(feeding)
-                    process.stdin.close()
-                    feeding = -1
-            if reading in ready:
-                more, dropped = _read(reading, output)
-                cut |= dropped
-                if not more:
-                    selector.unregister(reading)
-            if descriptor in ready:
-                # one of its children may hold the pipe open for ever: take what is there and go
-                return True, cut | _read(reading, output)[1]
-    return False, cut
-
-
-def _feed(descriptor: int, left: memoryview) -> memoryview:
-    try:
-        return left[os.write(descriptor, left) :]
-    except BlockingIOError:
-        return left
-    except OSError:  # the hook does not read its standard input
-        return left[:0]
-
-
-def _read(descriptor: int, output: bytearray) -> tuple[bool, bool]:
-    """Read what is there, at most four limits a call. Returns whether more may come and whether some was dropped."""
-    dropped = False
-    for _ in range(4):
-        try:
-            data = os.read(descriptor, OUTPUT_LIMIT_BYTES)
-        except BlockingIOError:
-            return True, dropped
-        except OSError:
-            return False, dropped
-        if not data:
-            return False, dropped
-        room = OUTPUT_LIMIT_BYTES - len(output)
-        dropped |= len(data) > room
-        output += data[:room]
-    return True, dropped
-
-
-def _end_group(pid: int, descriptor: int) -> None:
-    """TERM, then KILL, to the hook's whole process group. It is not reaped yet, so its number is still its own."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(pid, signal.SIGTERM)
-    with selectors.DefaultSelector() as selector:
-        selector.register(descriptor, selectors.EVENT_READ)
-        selector.select(TERM_SECONDS)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(pid, signal.SIGKILL)
-
-
-def printable_lines(output: bytes) -> list[str]:
-    """Lines fit for a log: control characters replaced, at most 100 lines of 500 characters."""
-    lines = output.decode("utf-8", "replace").splitlines()
-    return ["".join(char if char.isprintable() else "?" for char in line[:500]) for line in lines[:100] if line.strip()]

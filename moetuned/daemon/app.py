@@ -148,6 +148,7 @@ class App:
             self._announcer.say,
             timing,
             Launching(self._workers, lambda: self._settings).prepare,
+            os.path.dirname(paths.journal),
         )
 
     def run(self) -> None:

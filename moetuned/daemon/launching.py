@@ -8,9 +8,10 @@ import shutil
 from collections.abc import Callable, Mapping
 
 from moetuned import backends
-from moetuned.daemon.process_supervisor import Prepared, command_for
+from moetuned.daemon.process_supervisor import Prepared
 from moetuned.daemon.settings import Settings
 from moetuned.daemon.workers import Lane, Workers
+from moetuned.decide.launch_command import command_for
 from moetuned.decide.ledger import Subject
 from moetuned.decide.start_fit import StartFacts, StartFit, known_flags, start_fit
 from moetuned.decide.supervision import LaunchPlan

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from moetuned.daemon.loop import Loop
 from moetuned.daemon.supervisor import Say, Supervisor
 from moetuned.decide import supervision as sv
+from moetuned.decide.launch_command import command_for
 from moetuned.host import spawn
 from moetuned.host.clock import Clock
 from moetuned.host.processes import ProcessIdentity
@@ -31,27 +32,6 @@ class Prepared(msgspec.Struct, frozen=True):
 
 
 Prepare = Callable[[Backend, sv.LaunchPlan, Callable[[Prepared], None]], None]
-
-
-def command_for(command: Sequence[str], model: str | None, plan: sv.LaunchPlan) -> list[str]:
-    """The arguments with the placeholders replaced by the plan's values; nothing else is interpreted, nor a value again."""
-    values = {
-        "{model}": model or "",
-        "{context}": str(plan.context_length),
-        "{prompt_cache_mib}": str(plan.prompt_cache_mib if plan.prompt_cache_mib is not None else 0),
-        "{slots}": str(plan.slots if plan.slots is not None else 1),
-        "{checkpoints}": str(plan.checkpoints if plan.checkpoints is not None else 0),
-        "{cache_type}": plan.cache_type or "f16",
-    }
-    return [_filled(argument, values) for argument in command]
-
-
-def _filled(argument: str, values: Mapping[str, str]) -> str:
-    for placeholder, value in values.items():
-        before, found, after = argument.partition(placeholder)
-        if found:
-            return _filled(before, values) + value + _filled(after, values)
-    return argument
 
 
 class ProcessSupervisor(Supervisor):

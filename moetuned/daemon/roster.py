@@ -55,12 +55,14 @@ class Roster:
         say: Say,
         timing: sv.Timing = sv.Timing(),  # noqa: B008  frozen
         prepare: Prepare | None = None,
-        service_of: Callable[[Backend], Service] = service_of,
+        state_directory: str = "",
+        service_of: Callable[[Backend, str], Service] = service_of,
     ) -> None:
         """`prepare` is asked what to start before each start; None: they are started as the config says.
 
-        `service_of` finds the manager of a backend that moetuned does not start itself.
+        `service_of` finds the manager of a backend that moetuned does not start itself, which keeps its records in `state_directory`.
         """
+        self._state_directory = state_directory
         self._service_of = service_of
         self._loop = loop
         self._clock = clock
@@ -165,7 +167,7 @@ class Roster:
     def _supervisor(self, config: Backend, say: Callable[[EventName, str], None]) -> Supervisor:
         if isinstance(config.supervise, SuperviseProcess):
             return ProcessSupervisor(config, self._loop, self._clock, self._records, say, self._timing, self._prepare)
-        service = self._service_of(config)
+        service = self._service_of(config, self._state_directory)
         return ServiceSupervisor(
             config, self._loop, self._clock, self._records, say, self._workers, service, self._timing
         )

@@ -53,13 +53,14 @@ class ServiceSupervisor(Supervisor):
         self._ended_how: spawn.Exit | None = None
         """Its process ended, and what its manager says about that is not known yet."""
         self._looks = 0
+        self._by_search = False
         self._unknown: str | None = None
         self._closed = False
 
     @property
     def by_search(self) -> bool:
-        """Whether its manager knows no process, so that it is found by a search."""
-        return self._service.finds_no_process
+        """See `Supervisor`: when its manager knows no process."""
+        return self._by_search
 
     @property
     def manager(self) -> str:
@@ -160,7 +161,8 @@ class ServiceSupervisor(Supervisor):
             return
         self._unknown = None
         state, self._settable = found
-        if self.by_search:
+        self._by_search = not state.pid_known
+        if self._by_search:
             return
         ended, self._ended_how = self._ended_how, None
         if ended is not None and (self.process is None):

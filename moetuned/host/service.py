@@ -6,9 +6,11 @@ Everything blocks, for no longer than the deadlines that each file names, and is
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import msgspec
+
+T = TypeVar("T")
 
 VALUES = ("context", "prompt_cache_mib", "slots", "checkpoints", "cache_type")
 """What a restart may change, as in `decide.supervision.LaunchPlan`; the values are text."""
@@ -21,16 +23,30 @@ class ServiceError(OSError):
 class ServiceState(msgspec.Struct, frozen=True):
     """What the manager says now.
 
-    `pid`: of the main process, in this pid namespace; None: none runs. `changing`: it is being started or ended. `ended`: how the last
+    `pid`: of the main process, in this pid namespace; None: none runs. `pid_known` False: it does not tell whether and as what a process
+    runs, so that has to be found by looking for it; then `pid` is None and says nothing. `changing`: it is being started or ended. `ended`: how the last
     process ended, the end of the sentence "NAME …" ("exited with code 1"); None: not known. `stopped_by_owner`: it does not run because
     somebody wanted that; it is nobody's task to start it. `oom_killed`: the last process was ended by the kernel's OOM killer.
     """
 
     pid: int | None
+    pid_known: bool = True
     changing: bool = False
     ended: str | None = None
     stopped_by_owner: bool = False
     oom_killed: bool = False
+
+
+class Keeper(Protocol[T]):
+    """Where a service keeps on disk what must outlive the daemon."""
+
+    def read(self) -> T:
+        """What was written last, or the record that says that there is none. Raises OSError, also for what is damaged."""
+        ...
+
+    def write(self, record: T) -> None:
+        """Replace it in one step; it is on the disk when this returns. Raises OSError."""
+        ...
 
 
 class Service(Protocol):
@@ -39,11 +55,6 @@ class Service(Protocol):
     @property
     def what(self) -> str:
         """What it is, for people: "the unit llama.service"."""
-        ...
-
-    @property
-    def finds_no_process(self) -> bool:
-        """Whether its manager cannot tell a process, so that `look` knows none and a search has to find it."""
         ...
 
     def look(self) -> ServiceState:

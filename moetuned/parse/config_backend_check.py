@@ -8,8 +8,10 @@ from collections.abc import Callable, Collection, Iterator
 
 from moetuned.parse.bounded_pattern import bounded_pattern
 from moetuned.parse.config_problem import Problem, any_of, key_path, shown
-from moetuned.parse.config_values import url_port
+from moetuned.parse.config_values import duration_problem, url_port
+from moetuned.parse.container_run import container_name_problem, run_problems
 from moetuned.parse.numbers_http import number_pattern
+from moetuned.parse.script_command import script_problems
 from moetuned.schema.config import (
     Backend,
     Config,
@@ -31,6 +33,7 @@ _CAN = {
     "checkpoints": "keep fewer checkpoints",
     "cache_type": "quantise the KV cache",
 }
+_SCRIPT_SECONDS = (1.0, 3600.0)
 _CGROUP_ROOT = "/sys/fs/cgroup"
 # A word in single braces. Not {{…}} of chat templates, nor JSON such as {"enable_thinking": false}.
 _PLACEHOLDER = re.compile(r"(?<!\{)\{([A-Za-z_][A-Za-z0-9_]*)\}(?!\})")
@@ -62,9 +65,9 @@ def check_backends(config: Config, known_kinds: Collection[str] | None = None) -
         if isinstance(backend.supervise, SuperviseProcess):
             yield from _check_process(config, (*path, "supervise"), backend, backend.supervise)
         if isinstance(backend.supervise, SuperviseContainer):
-            yield from _check_words_of(config, (*path, "supervise", "run"), backend, backend.supervise.run)
+            yield from _check_container(config, (*path, "supervise"), backend, backend.supervise)
         if isinstance(backend.supervise, SuperviseCommand):
-            yield from _check_script((*path, "supervise"), backend.supervise)
+            yield from _check_script(config, (*path, "supervise"), backend, backend.supervise)
 
 
 def _error(path: _Path, value: object, hint: str) -> Problem:
@@ -152,11 +155,24 @@ def _check_process(config: Config, path: _Path, backend: Backend, process: Super
         yield _error((*path, "command"), f"{_PORT_FLAG} {port}", f"is not the port of {url_key} ({backend.url})")
 
 
-def _check_script(path: _Path, script: SuperviseCommand) -> Iterator[Problem]:
-    program = script.restart[0]
-    if not program.startswith("/"):
-        yield _error((*path, "restart", 0), program, "must be an absolute path: it runs as root")
+def _check_container(config: Config, path: _Path, backend: Backend, container: SuperviseContainer) -> Iterator[Problem]:
+    problem = container_name_problem(container.container)
+    if problem is not None:
+        yield _error((*path, "container"), container.container, problem)
+    for problem in run_problems(container.run):
+        yield _error((*path, "run"), None, problem)
+    yield from _check_words_of(config, (*path, "run"), backend, container.run)
+
+
+def _check_script(config: Config, path: _Path, backend: Backend, script: SuperviseCommand) -> Iterator[Problem]:
+    for problem in script_problems(script.restart):
+        yield _error((*path, "restart"), None, problem)
+    if (wrong := duration_problem(script.timeout, _SCRIPT_SECONDS)) is not None:
+        yield _error((*path, "timeout"), *wrong)
+    used = _placeholders(script.restart)
     yield from _check_unknown((*path, "restart"), script.restart)
+    yield from _check_placeholders((*path, "restart"), backend, used)
+    yield from _check_relief(config, (*path, "restart"), backend, script.restart, used)
 
 
 def _check_program(path: _Path, program: str) -> Iterator[Problem]:

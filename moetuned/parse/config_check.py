@@ -14,6 +14,7 @@ from moetuned.parse.config_problem import Problem, any_of, key_path, shown
 from moetuned.parse.config_swap_check import check_swap
 from moetuned.parse.config_values import (
     at_most,
+    duration_problem,
     headroom_limit,
     listen_address,
     overlay_of,
@@ -21,7 +22,7 @@ from moetuned.parse.config_values import (
     url_port,
 )
 from moetuned.schema.config import Config, Mode, Profile, SuperviseNone
-from moetuned.schema.units import format_duration, parse_bytes, parse_duration
+from moetuned.schema.units import parse_bytes
 
 # Shorter ticks cost more than they tell (counters of the kernel are summed up lazily); longer ones miss a squeeze, and samples
 # more than 5 s apart are not compared (decide.window), so a tick that is a little late must still be within that.
@@ -73,14 +74,8 @@ def _read(path: tuple[str | int, ...], value: object, reader: Callable[[], objec
 
 
 def _duration(path: tuple[str | int, ...], value: str | float, allowed: tuple[float, float]) -> Iterator[Problem]:
-    try:
-        seconds = parse_duration(value)
-    except ValueError as error:
-        yield _error(path, None, str(error))
-        return
-    if not allowed[0] <= seconds <= allowed[1]:
-        low, high = (f"{bound * 1000:.0f} ms" if bound < 1 else format_duration(bound) for bound in allowed)
-        yield _error(path, value, f"must be between {low} and {high}")
+    if (problem := duration_problem(value, allowed)) is not None:
+        yield _error(path, *problem)
 
 
 def _check_tuning(config: Config, known: Collection[str] | None) -> Iterator[Problem]:

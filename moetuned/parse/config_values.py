@@ -8,7 +8,7 @@ import msgspec
 
 from moetuned.schema.config import Profile, Tuning
 from moetuned.schema.swap import Swap
-from moetuned.schema.units import parse_bytes
+from moetuned.schema.units import format_duration, parse_bytes, parse_duration
 
 _PERCENT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*%\s*")
 _AT_MOST = re.compile(r"(\d{1,3})/(h|d)")
@@ -106,3 +106,15 @@ def wished_swap(tuning: Tuning) -> Swap | None:
     if tuning.swap is None and tuning.profile is Profile.MOE_OFFLOAD_ZRAM:
         return Swap(zram="auto")
     return tuning.swap
+
+
+def duration_problem(value: str | float, allowed_seconds: tuple[float, float]) -> tuple[str | float | None, str] | None:
+    """What is wrong with a duration, and the value where that does not say it; None: nothing is."""
+    try:
+        seconds = parse_duration(value)
+    except ValueError as error:
+        return None, str(error)
+    if allowed_seconds[0] <= seconds <= allowed_seconds[1]:
+        return None
+    low, high = (f"{bound * 1000:.0f} ms" if bound < 1 else format_duration(bound) for bound in allowed_seconds)
+    return value, f"must be between {low} and {high}"

@@ -13,7 +13,7 @@ from daemon_fakes import FakeClock, FakeProcess, FakeSpawn
 from moetuned.daemon import process_supervisor as module
 from moetuned.daemon import supervisor as base
 from moetuned.daemon.loop import Loop
-from moetuned.daemon.process_supervisor import Prepared, ProcessSupervisor, command_for
+from moetuned.daemon.process_supervisor import Prepared, ProcessSupervisor
 from moetuned.decide import supervision as sv
 from moetuned.host.processes import ProcessIdentity
 from moetuned.schema.config import Backend, Context, SuperviseProcess
@@ -64,22 +64,6 @@ def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
     rig.loop.close()
     for process in spawn.started:
         process.close()
-
-
-@pytest.mark.parametrize(
-    ("argument", "expected"),
-    [
-        ("{context}", "8192"),
-        ("--ctx={context}", "--ctx=8192"),
-        ("{model}{context}", "/{context}.gguf8192"),
-        ("{prompt_cache_mib}", "64"),
-        ("{slots},{checkpoints},{cache_type}", "2,8,q8_0"),
-        ("{other} {", "{other} {"),
-        ("$(reboot); {model}", "$(reboot); /{context}.gguf"),
-    ],
-)
-def test_placeholders_are_replaced_once_and_nothing_else_is(argument: str, expected: str) -> None:
-    assert command_for([argument], "/{context}.gguf", sv.LaunchPlan(8192, 64, 2, 8, "q8_0")) == [expected]
 
 
 def test_starts_and_records(rig: Rig) -> None:

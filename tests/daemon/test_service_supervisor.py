@@ -34,7 +34,6 @@ class FakeService:
         self.can = frozenset({"context", "prompt_cache_mib"})
         self.asked: list[dict[str, str] | str] = []
         self.refusal: str | None = None
-        self.finds_no_process = False
 
     def look(self) -> ServiceState:
         if isinstance(self.state, ServiceError):
@@ -258,10 +257,11 @@ def test_the_next_daemon_knows_the_restarts(rig: Rig) -> None:
 
 
 def test_a_process_that_only_a_search_finds(rig: Rig) -> None:
-    rig.service.finds_no_process = True
+    rig.service.state = ServiceState(pid=None, pid_known=False)
     rig.supervisor.start()
     rig.look()
-    process = rig.run_as(100)
+    process = FakeProcess(100, [])
+    rig.spawn.adoptable[process.identity] = process
     said = BackendDescription(context_length=4096, slots=2)
     rig.supervisor.found(process.identity, said)
     assert rig.supervisor.identity == process.identity

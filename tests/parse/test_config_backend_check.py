@@ -142,8 +142,12 @@ def other(supervise, relief="observe", **keys):
         ({"by": "docker", "container": "l", "run": ["img", "{contxt}"]}, {}, "supervise.run: '{contxt}': is no placeholder"),
         ({"by": "docker", "container": "l", "run": ["img"]}, {"relief": "act"}, "supervise.run: has no {context}"),
         ({"by": "docker", "container": "l", "run": ["img", "{slots}"]}, {}, "backends[0].slots is not set"),
-        ({"by": "command", "restart": ["again"]}, {}, "supervise.restart[0]: 'again': must be an absolute path"),
+        ({"by": "command", "restart": ["again"]}, {}, "supervise.restart: 'again' must be an absolute path"),
         ({"by": "command", "restart": ["/again", "{x}"]}, {}, "supervise.restart: '{x}': is no placeholder"),
+        ({"by": "command", "restart": ["/again"]}, {"relief": "act"}, "supervise.restart: has no {context}"),
+        ({"by": "command", "restart": ["/again"], "timeout": "1ms"}, {}, "supervise.timeout: '1ms': must be between"),
+        ({"by": "docker", "container": "l", "run": ["-d", "img"]}, {}, "supervise.run: -d"),
+        ({"by": "docker", "container": "l", "run": ["img"]}, {}, "supervise.container: 'l': must be 2 to 100"),
     ],
 )  # fmt: skip
 def test_other_ways_of_supervising(supervise, keys, expected):
@@ -155,8 +159,8 @@ def test_other_ways_of_supervising(supervise, keys, expected):
     "supervise",
     [
         {"by": "systemd", "unit": "llama.service"},
-        {"by": "command", "restart": ["/usr/local/bin/again"]},
-        {"by": "docker", "container": "l", "run": ["img", "-c", "{context}"]},
+        {"by": "command", "restart": ["/usr/local/bin/again", "{context}"]},
+        {"by": "docker", "container": "llama", "run": ["img", "-c", "{context}"]},
     ],
 )
 def test_other_ways_of_supervising_that_are_right(supervise):

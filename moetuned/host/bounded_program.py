@@ -1,0 +1,184 @@
+"""Runs a program that may hang or talk without end: a deadline for it and all it started, and a limit on what is kept of its output."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+log = logging.getLogger(__name__)
+
+OUTPUT_LIMIT_BYTES = 64 << 10
+TERM_SECONDS = 2.0
+KILL_SECONDS = 2.0
+_READS = 4
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """How it ended. `exit_code` None: by a signal or the deadline; `cut`: more came than was kept.
+
+    `output` is both streams, or standard output alone where `errors` were asked for apart.
+    """
+
+    exit_code: int | None
+    timed_out: bool
+    output: bytes
+    cut: bool
+    errors: bytes = b""
+
+
+def run_bounded(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    seconds: float,
+    payload: bytes = b"",
+    limit_bytes: int = OUTPUT_LIMIT_BYTES,
+    errors_apart: bool = False,
+) -> Ended:
+    """Run `command` in / with this environment and `payload` on its standard input, and wait for it, not for what it leaves running.
+
+    After `seconds` its process group gets SIGTERM and 2 s later SIGKILL. Raises OSError, ValueError or subprocess.SubprocessError when
+    it cannot be started.
+    """
+    process = subprocess.Popen(
+        list(command),
+        bufsize=0,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE if errors_apart else subprocess.STDOUT,
+        cwd="/",
+        env=dict(environment),
+        start_new_session=True,
+        umask=0o022,
+    )
+    with contextlib.ExitStack() as stack:
+        stack.callback(_close, process)
+        stack.callback(_end_unwatched, process)
+        descriptor = os.pidfd_open(process.pid)
+        stack.callback(os.close, descriptor)
+        _reset_oom_score(process.pid)
+        kept = {stream.fileno(): bytearray() for stream in (process.stdout, process.stderr) if stream is not None}
+        ended, cut = _exchange(process, descriptor, payload, kept, limit_bytes, time.monotonic() + seconds)
+        if not ended:
+            _end_group(process.pid, descriptor)
+        try:
+            code = process.wait(KILL_SECONDS)
+        except subprocess.TimeoutExpired:
+            log.warning("%s (pid %d) hangs in the kernel and cannot be ended", command[0], process.pid)
+            code = -signal.SIGKILL
+        output, errors = ([bytes(one) for one in kept.values()] + [b""])[:2]
+        return Ended(code if code >= 0 else None, not ended, output, cut, errors)
+
+
+def _end_unwatched(process: subprocess.Popen[bytes]) -> None:
+    """Whatever went wrong here: a program that nobody watches any more may not go on."""
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(KILL_SECONDS)
+
+
+def _close(process: subprocess.Popen[bytes]) -> None:
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        if pipe is not None:
+            with contextlib.suppress(OSError):
+                pipe.close()
+
+
+def _reset_oom_score(pid: int) -> None:
+    """The daemon is protected from the OOM killer; what it starts must not inherit that."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/oom_score_adj", "w", encoding="ascii") as file:
+        file.write("0")
+
+
+def _exchange(
+    process: subprocess.Popen[bytes],
+    descriptor: int,
+    payload: bytes,
+    kept: Mapping[int, bytearray],
+    limit_bytes: int,
+    deadline: float,
+) -> tuple[bool, bool]:
+    """Feed the program and read it until it ends. Returns whether it ended in time, and whether output was dropped."""
+    assert process.stdin is not None
+    feeding = process.stdin.fileno()
+    cut = False
+    left = memoryview(payload)
+    os.set_blocking(feeding, False)
+    with selectors.DefaultSelector() as selector:
+        selector.register(feeding, selectors.EVENT_WRITE)
+        for reading in kept:
+            os.set_blocking(reading, False)
+            selector.register(reading, selectors.EVENT_READ)
+        selector.register(descriptor, selectors.EVENT_READ)
+        while (wait := deadline - time.monotonic()) > 0:
+            ready = {key.fd for key, _ in selector.select(wait)}
+            if feeding in ready:
+                left = _feed(feeding, left)
+                if not left:
+                    selector.unregister(feeding)
+                    process.stdin.close()
+                    feeding = -1
+            for reading, output in kept.items():
+                if reading in ready:
+                    more, dropped = _read(reading, output, limit_bytes)
+                    cut |= dropped
+                    if not more:
+                        selector.unregister(reading)
+            if descriptor in ready:
+                # one of its children may hold a pipe open for ever: take what is there and go
+                last = [_read(reading, output, limit_bytes)[1] for reading, output in kept.items()]
+                return True, cut or any(last)
+    return False, cut
+
+
+def _feed(descriptor: int, left: memoryview) -> memoryview:
+    try:
+        return left[os.write(descriptor, left) :]
+    except BlockingIOError:
+        return left
+    except OSError:  # it does not read its standard input
+        return left[:0]
+
+
+def _read(descriptor: int, output: bytearray, limit_bytes: int) -> tuple[bool, bool]:
+    """Read what is there, at most four pieces a call. Returns whether more may come and whether some was dropped."""
+    dropped = False
+    for _ in range(_READS):
+        try:
+            data = os.read(descriptor, OUTPUT_LIMIT_BYTES)
+        except BlockingIOError:
+            return True, dropped
+        except OSError:
+            return False, dropped
+        if not data:
+            return False, dropped
+        room = limit_bytes - len(output)
+        dropped |= len(data) > room
+        output += data[:room]
+    return True, dropped
+
+
+def _end_group(pid: int, descriptor: int) -> None:
+    """TERM, then KILL, to the whole process group. Its leader is not reaped yet, so its number is still its own."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGTERM)
+    with selectors.DefaultSelector() as selector:
+        selector.register(descriptor, selectors.EVENT_READ)
+        selector.select(TERM_SECONDS)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def printable_lines(output: bytes) -> list[str]:
+    """Lines fit for a log: control characters replaced, at most 100 lines of 500 characters."""
+    lines = output.decode("utf-8", "replace").splitlines()
+    return ["".join(char if char.isprintable() else "?" for char in line[:500]) for line in lines[:100] if line.strip()]
