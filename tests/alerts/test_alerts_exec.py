@@ -7,6 +7,7 @@ import stat
 
 import msgspec
 import pytest
+from fakes.process_end import has_ended_soon
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -150,16 +151,7 @@ def test_a_hook_that_hangs_is_ended_with_all_it_started(hooks, tmp_path):
     assert not result.ok
     assert "longer than 1 s" in result.detail
     for pid in pids.read_text().split():
-        assert _gone(int(pid))
-
-
-def _gone(pid: int) -> bool:
-    """Ended: no such process, or a zombie that nobody has waited for yet."""
-    try:
-        text = pathlib.Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return True
-    return text.rpartition(")")[2].split()[0] in ("Z", "X")
+        assert has_ended_soon(int(pid))
 
 
 def test_a_child_that_keeps_the_pipe_open_does_not_hold_the_sink(hooks, tmp_path):
