@@ -147,7 +147,7 @@ class Roster:
             self._say(name, watched.name, message)
 
         leaving = next((each for each in self._leaving if each.config.name == config.name), None)
-        if leaving is not None:
+        if leaving is not None and isinstance(config.supervise, SuperviseProcess):
             # It is still ending: the same supervisor starts it again, so that there never are two processes.
             self._leaving.remove(leaving)
             leaving.say = say
@@ -156,7 +156,7 @@ class Roster:
             watched.relief = relief.ReliefState(restarted_at=leaving.relief_restarts)
             leaving.resume()
             return
-        supervisor = ProcessSupervisor(config, self._loop, self._clock, self._records, say, self._timing, self._prepare)
+        supervisor = self._supervisor(config, say)
         watched.supervisor = supervisor
         supervisor.start()
         # Cool-down and budget outlive the daemon that made the restarts; no other start counts for them.

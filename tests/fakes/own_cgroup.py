@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import select
 import signal
 from collections.abc import Iterator
 
@@ -40,6 +41,7 @@ def own_cgroup(limit_bytes: int | None = None) -> Iterator[str]:
         for pid in processes_in(directory):
             handle = os.pidfd_open(pid)
             signal.pidfd_send_signal(handle, signal.SIGKILL)
+            select.select([handle], [], [], 60.0)
             os.close(handle)
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, 0)
