@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 import click
 
-from moetuned.decide.sentence import prefill_progress
+from moetuned.decide.prefill_text import prefill_progress
 from moetuned.schema.device import DeviceView
 from moetuned.schema.event import Event
 from moetuned.schema.snapshot import BackendView, MachineView, PrefillView, ProtectView, Snapshot, TunableView, WarmView
