@@ -15,6 +15,7 @@ from moetuned.decide import supervision as sv
 from moetuned.host import spawn
 from moetuned.host.clock import Clock
 from moetuned.schema.config import Backend, SuperviseProcess
+from moetuned.schema.supervision import RestartCause
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +113,8 @@ class ProcessSupervisor(Supervisor):
         if self._prepare is None:
             self._spawn(plan, command)
             return
-        if self.state.restart_began is not None and self._prepared is not None and self._prepared[0] == command:
+        relief = self.cause is RestartCause.RELIEF and self.state.restart_began is not None
+        if relief and self._prepared is not None and self._prepared[0] == command:
             self._spawn(plan, self._prepared[1])  # It is known to fit: it has less than before.
             return
         mine = self._preparing = object()
@@ -128,7 +130,7 @@ class ProcessSupervisor(Supervisor):
     def _begin(self, command: Sequence[str], prepared: Prepared) -> None:
         self.before_start = prepared.said
         if prepared.refused is not None:
-            self._do(sv.failed_to_start(self.state, prepared.refused, self._clock.monotonic()))
+            self._failed_to_start(prepared.refused)
             return
         if prepared.said is not None:
             log.warning("%s: %s", self.config.name, prepared.said)
@@ -149,7 +151,7 @@ class ProcessSupervisor(Supervisor):
                 limits=supervise.limits,
             )
         except spawn.StartError as error:
-            self._do(sv.failed_to_start(self.state, str(error), self._clock.monotonic()))
+            self._failed_to_start(str(error))
             return
         self._template = command
         self.adopted, self.adopted_age_seconds = False, None
