@@ -175,6 +175,8 @@ def _relief(page: _Page, backend: BackendView) -> None:
         label = ""
     for action in backend.would_do:
         page.field("would do", action, fg="yellow")
+    if backend.supervision.waits is not None:
+        page.field("restart", backend.supervision.waits, fg="yellow")
 
 
 def _memory(page: _Page, backend: BackendView) -> None:
