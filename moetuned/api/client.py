@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import socket
 import time
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -13,9 +13,11 @@ from moetuned.api.errors import DaemonError, DaemonRefused, DaemonUnreachable
 from moetuned.api.socket_path import DEFAULT_SOCKET
 from moetuned.parse.http_response import HEAD_LIMIT_BYTES, Head, HttpError, parse_body, parse_head
 from moetuned.schema.event import Event
-from moetuned.schema.explanation import Explanations
-from moetuned.schema.relief import ReliefPlans
 from moetuned.schema.snapshot import Snapshot
+
+if TYPE_CHECKING:  # what only some commands ask for is imported where it is asked for
+    from moetuned.schema.explanation import Explanations
+    from moetuned.schema.relief import ReliefPlans
 
 TIMEOUT_SECONDS = 5.0
 ANSWER_LIMIT_BYTES = 8 << 20
@@ -48,10 +50,14 @@ class Client:
 
     def explain(self, backend: str | None = None) -> Explanations:
         """Why the verdicts are what they are now, of one backend or of all."""
+        from moetuned.schema.explanation import Explanations
+
         return self._decode(self.request("GET", "/v1/explain" + _query("backend", backend)), Explanations)
 
     def relief(self, backend: str | None = None) -> ReliefPlans:
         """What relief would do now, for one backend or for all."""
+        from moetuned.schema.relief import ReliefPlans
+
         return self._decode(self.request("GET", "/v1/relief" + _query("backend", backend)), ReliefPlans)
 
     def post(self, path: str, payload: object = None) -> object:
