@@ -13,7 +13,7 @@ from moetuned.cli.backend_client import SETTINGS, client_at, forgive_terminal, j
 )
 @json_option
 @socket_option
-def command(*, as_json: bool, path: str | None) -> None:
+def subcommand(*, as_json: bool, path: str | None) -> None:
     """List the backends that the config names and those that were found running."""
     import msgspec
 

@@ -36,7 +36,7 @@ from moetuned.cli.backend_client import (
 @click.option("--now", is_flag=True, help="Do not wait for the requests that are being answered; they are cut off.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @socket_option
-def command(*, name: str, context: int | None, now: bool, yes: bool, path: str | None) -> None:
+def subcommand(*, name: str, context: int | None, now: bool, yes: bool, path: str | None) -> None:
     """End the backend NAME and start it again, and wait until it is healthy.
 
     The whole model is read again. Requests that are being answered are waited for, for a minute at most. It counts for neither

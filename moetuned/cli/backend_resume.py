@@ -10,7 +10,7 @@ from moetuned.cli.backend_client import SETTINGS, ask, backend_named, client_at,
 @click.command(context_settings=SETTINGS, epilog="Examples:\n\n\b\n  sudo moetunectl backend resume glm")
 @name_argument
 @socket_option
-def command(*, name: str, path: str | None) -> None:
+def subcommand(*, name: str, path: str | None) -> None:
     """Let the backend NAME go on after a pause (SIGCONT)."""
     client = client_at(path)
     backend_named(client.status(), name)

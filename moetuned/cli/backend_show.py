@@ -25,7 +25,7 @@ from moetuned.cli.backend_client import (
 @name_argument
 @json_option
 @socket_option
-def command(*, name: str, as_json: bool, path: str | None) -> None:
+def subcommand(*, name: str, as_json: bool, path: str | None) -> None:
     """Say all that is known of the backend NAME: who runs it, how it was started, what may be changed, why it was restarted."""
     import msgspec
 

@@ -1,7 +1,7 @@
 """moetunectl: finds its subcommands by file name and turns errors into one sentence and an exit code.
 
 A subcommand is a file `cli/<name>.py` with an object `command` (a click command); "_" in the file's name is "-" on the
-command line. The files `cli/backend_<name>.py` are those of the group in `cli/backend.py`. Only the file of the command that runs is imported, so that every start is quick.
+command line. Only the file of the command that runs is imported, so that every start is quick.
 
 Exit codes: 0 done; 1 the answer is "no"; 2 usage; 3 the daemon cannot be reached; 4 refused (permission, unsafe).
 """
@@ -70,18 +70,10 @@ class CommandFiles(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         """The command of that name, None where there is none."""
         module = cmd_name.replace("-", "_")
-        if module not in _modules() or "_" in cmd_name or _is_subcommand(module):
+        if module not in _modules() or "_" in cmd_name:
             return None
         command = getattr(importlib.import_module(f"moetuned.cli.{module}"), "command", None)
         return command if isinstance(command, click.Command) else None
-
-
-def _is_subcommand(module: str) -> bool:
-    """Whether a group in another file (`cli/backend.py`) finds it: its name is the group's, "_" and its own."""
-    group, _, own = module.partition("_")
-    if not own or group not in _modules():
-        return False
-    return hasattr(importlib.import_module(f"moetuned.cli.{group}"), "SubcommandFiles")
 
 
 def _modules() -> list[str]:

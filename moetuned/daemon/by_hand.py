@@ -8,7 +8,7 @@ from moetuned.daemon.model_care import ModelCare
 from moetuned.daemon.relieving import least_context, restart_seconds
 from moetuned.daemon.settings import Settings
 from moetuned.daemon.watched import AskedRestart, Watched
-from moetuned.decide import by_hand
+from moetuned.decide import asked_by_hand
 from moetuned.decide.detector_hung import STOPPED_STATES
 from moetuned.decide.estimate import trained_context
 from moetuned.host.clock import Clock
@@ -40,7 +40,7 @@ class ByHand:
         """Status and answer. `now`: a restart does not wait for requests; `dry_run`: nothing is done."""
         if context is not None and do is not BackendDo.RESTART:
             return 400, {"error": "a context can only be given for a restart"}
-        problem = by_hand.refusal(_facts(watched, settings, do, now=now), do, context)
+        problem = asked_by_hand.refusal(_facts(watched, settings, do, now=now), do, context)
         if problem is not None:
             return 409, {"error": problem}
         busy, wait = _busy(watched), 0.0 if now else WAIT_SECONDS
@@ -77,9 +77,9 @@ class ByHand:
         assert supervisor is not None
         watched.asked = None
         # Since it was asked for, relief or the end of the process may have been faster.
-        if by_hand.refusal(_stage_facts(watched), BackendDo.RESTART) is None:
+        if asked_by_hand.refusal(_stage_facts(watched), BackendDo.RESTART) is None:
             self._care.end(watched)
-            supervisor.restart_by_hand(by_hand.plan_of(supervisor.state, context), context)
+            supervisor.restart_by_hand(asked_by_hand.plan_of(supervisor.state, context), context)
 
 
 def is_paused(watched: Watched) -> bool:
@@ -100,14 +100,14 @@ def _busy(watched: Watched) -> int | None:
     return None if found is None else int(found)
 
 
-def _stage_facts(watched: Watched) -> by_hand.ByHandFacts:
+def _stage_facts(watched: Watched) -> asked_by_hand.ByHandFacts:
     supervisor = watched.supervisor
-    return by_hand.ByHandFacts(watched.name, None if supervisor is None else supervisor.state)
+    return asked_by_hand.ByHandFacts(watched.name, None if supervisor is None else supervisor.state)
 
 
-def _facts(watched: Watched, settings: Settings, do: BackendDo, *, now: bool) -> by_hand.ByHandFacts:
+def _facts(watched: Watched, settings: Settings, do: BackendDo, *, now: bool) -> asked_by_hand.ByHandFacts:
     supervisor = watched.supervisor
-    return by_hand.ByHandFacts(
+    return asked_by_hand.ByHandFacts(
         backend=watched.name,
         state=None if supervisor is None else supervisor.state,
         waiting=watched.asked is not None and not now,
@@ -118,7 +118,7 @@ def _facts(watched: Watched, settings: Settings, do: BackendDo, *, now: bool) ->
         else supervisor is not None and supervisor.paused is not None,
         context_changeable=supervisor is not None and supervisor.sets("context"),
         minimum_context=least_context(watched, settings),
-        most_context=by_hand.most_context(trained_tokens(watched), watched.slots_now(), watched.command),
+        most_context=asked_by_hand.most_context(trained_tokens(watched), watched.slots_now(), watched.command),
     )
 
 
@@ -131,7 +131,7 @@ def _answer(
         return BackendAnswer(watched.name, do, done, wall, busy=busy)
     seconds, source = restart_seconds(watched)
     changeable = supervisor.sets("context")
-    plan = by_hand.plan_of(supervisor.state, context)
+    plan = asked_by_hand.plan_of(supervisor.state, context)
     return BackendAnswer(
         backend=watched.name,
         do=do,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moetuned.decide import supervision as sv
-from moetuned.decide.by_hand import ByHandFacts, most_context, plan_of, refusal
+from moetuned.decide.asked_by_hand import ByHandFacts, most_context, plan_of, refusal
 from moetuned.decide.supervision import LaunchPlan, Stage, Supervision
 from moetuned.schema.supervision import BackendDo
 
