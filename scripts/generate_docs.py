@@ -30,6 +30,7 @@ from moetuned.schema.event import Event, EventName
 from moetuned.schema.explanation import Explanations
 from moetuned.schema.relief import ReliefPlans
 from moetuned.schema.snapshot import Snapshot
+from moetuned.schema.supervision import BackendAnswer
 from moetuned.schema.tunable import Bound, Codec, TunableSpec
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -53,6 +54,9 @@ GET_PATHS = {
 }
 """What each GET path answers. A path that is missing here stops `make docs`."""
 ACTIONS = {
+    "backend": "Restart, pause or resume a backend that moetuned runs. A restart waits up to a minute for requests that are being answered "
+    "(not with `now`) and may change the context; `dry_run` only says what it would be. Answers with a `BackendAnswer`, below; 202 once it is "
+    "under way, the progress is in the status; 404 where there is no such backend, 409 with one sentence why it is not done.",
     "reload": "Read the config again, as `systemctl reload moetuned` does; 409 with the problems when it cannot be used.",
     "tune": "Apply the settings of the config that the daemon has read (also those that were yielded to somebody else), or give all "
     "back and rest until the next apply, reload or restart; answers with `tuning` (as in the status) and `notes`; 409 for a "
@@ -244,6 +248,7 @@ def api_page() -> str:
         *structures(Snapshot),
         *(part for part in structures(Explanations) if part not in structures(Snapshot)),
         *structures(ReliefPlans),
+        *structures(BackendAnswer),
     )
 
 

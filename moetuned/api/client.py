@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import errno
-import http.client
 import socket
 import time
-from typing import TypeVar
-from urllib.parse import quote
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from moetuned.api.errors import DaemonError, DaemonRefused, DaemonUnreachable
 from moetuned.api.socket_path import DEFAULT_SOCKET
+from moetuned.parse.http_response import HEAD_LIMIT_BYTES, Head, HttpError, parse_body, parse_head
 from moetuned.schema.event import Event
-from moetuned.schema.explanation import Explanations
-from moetuned.schema.relief import ReliefPlans
 from moetuned.schema.snapshot import Snapshot
+
+if TYPE_CHECKING:  # what only some commands ask for is imported where it is asked for
+    from moetuned.schema.explanation import Explanations
+    from moetuned.schema.relief import ReliefPlans
 
 TIMEOUT_SECONDS = 5.0
 ANSWER_LIMIT_BYTES = 8 << 20
@@ -32,28 +33,6 @@ class _Failure(msgspec.Struct):
     error: str = ""
 
 
-class _UnixConnection(http.client.HTTPConnection):
-    """HTTP over a Unix socket. The time-out covers the whole exchange, not each read."""
-
-    def __init__(self, path: str, timeout_seconds: float) -> None:
-        super().__init__("localhost")
-        self._path = path
-        self._deadline = time.monotonic() + timeout_seconds
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.arm()
-        self.sock.connect(self._path)
-
-    def arm(self) -> None:
-        """Let the next wait last no longer than what is left. Raises TimeoutError."""
-        left = self._deadline - time.monotonic()
-        if left <= 0:
-            raise TimeoutError
-        if self.sock is not None:
-            self.sock.settimeout(left)
-
-
 class Client:
     """Asks the daemon at `path`. Every method raises DaemonUnreachable, DaemonRefused or DaemonError."""
 
@@ -67,18 +46,19 @@ class Client:
 
     def events(self, since: str | None = None) -> list[Event]:
         """Events after the id `since` (None: all that the daemon keeps), oldest first."""
-        query = "" if since is None else f"?since={quote(since, safe='')}"
-        return self._decode(self.request("GET", f"/v1/events{query}"), _Events).events
+        return self._decode(self.request("GET", "/v1/events" + _query("since", since)), _Events).events
 
     def explain(self, backend: str | None = None) -> Explanations:
         """Why the verdicts are what they are now, of one backend or of all."""
-        query = "" if backend is None else f"?backend={quote(backend, safe='')}"
-        return self._decode(self.request("GET", f"/v1/explain{query}"), Explanations)
+        from moetuned.schema.explanation import Explanations
+
+        return self._decode(self.request("GET", "/v1/explain" + _query("backend", backend)), Explanations)
 
     def relief(self, backend: str | None = None) -> ReliefPlans:
         """What relief would do now, for one backend or for all."""
-        query = "" if backend is None else f"?backend={quote(backend, safe='')}"
-        return self._decode(self.request("GET", f"/v1/relief{query}"), ReliefPlans)
+        from moetuned.schema.relief import ReliefPlans
+
+        return self._decode(self.request("GET", "/v1/relief" + _query("backend", backend)), ReliefPlans)
 
     def post(self, path: str, payload: object = None) -> object:
         """Ask for an action; returns the decoded JSON of the answer."""
@@ -86,20 +66,20 @@ class Client:
 
     def request(self, method: str, path: str, body: bytes | None = None) -> bytes:
         """Body of a good answer, at most 8 MiB."""
-        connection = _UnixConnection(self._path, self._timeout_seconds)
+        deadline = time.monotonic() + self._timeout_seconds
         try:
-            connection.request(method, path, body=body, headers={"Content-Type": "application/json"} if body else {})
-            answer = connection.getresponse()
-            content = _read(connection, answer)
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+                _arm(connection, deadline)
+                connection.connect(self._path)
+                connection.sendall(_request(method, path, body))
+                head, content = _receive(connection, deadline)
         except OSError as error:
             raise self._unreachable(error) from error
-        except http.client.HTTPException as error:
-            raise DaemonError(f"What answers at {self._path} is no moetuned: {type(error).__name__}.") from error
-        finally:
-            connection.close()
-        if answer.status >= 400:
-            sentence = self._decode(content, _Failure).error or f"The daemon answered {answer.status}."
-            raise (DaemonRefused if answer.status in (401, 403) else DaemonError)(sentence)
+        except HttpError as error:
+            raise DaemonError(f"What answers at {self._path} is no moetuned: {error}.") from error
+        if head.status >= 400:
+            sentence = self._decode(content, _Failure).error or f"The daemon answered {head.status}."
+            raise (DaemonRefused if head.status in (401, 403) else DaemonError)(sentence)
         return content
 
     def _decode(self, content: bytes, kind: type[T]) -> T:
@@ -130,15 +110,41 @@ class Client:
         return DaemonUnreachable(f"moetuned cannot be reached at {self._path}: {error.strerror or error}.")
 
 
-def _read(connection: _UnixConnection, answer: http.client.HTTPResponse) -> bytes:
-    pieces: list[bytes] = []
-    size = 0
+def _query(key: str, value: str | None) -> str:
+    if value is None:
+        return ""
+    from urllib.parse import quote  # what asks without a query starts faster without it
+
+    return f"?{key}={quote(value, safe='')}"
+
+
+def _request(method: str, path: str, body: bytes | None) -> bytes:
+    lines = [f"{method} {path} HTTP/1.1", "Host: localhost", "Connection: close"]
+    if body is not None or method == "POST":
+        lines += ["Content-Type: application/json", f"Content-Length: {len(body or b'')}"]
+    return "\r\n".join((*lines, "", "")).encode("ascii") + (body or b"")
+
+
+def _arm(connection: socket.socket, deadline: float) -> None:
+    """Let the next wait last no longer than what is left of the whole exchange. Raises TimeoutError."""
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    connection.settimeout(left)
+
+
+def _receive(connection: socket.socket, deadline: float) -> tuple[Head, bytes]:
+    """The answer. Raises OSError, HttpError, DaemonError."""
+    data = bytearray()
+    head: Head | None = None
     while True:
-        connection.arm()
-        piece = answer.read1(1 << 16)
-        if not piece:
-            return b"".join(pieces)
-        size += len(piece)
-        if size > ANSWER_LIMIT_BYTES:
+        _arm(connection, deadline)
+        piece = connection.recv(1 << 16)
+        data += piece
+        if not piece and head is None:
+            raise HttpError("it closed the connection without an answer")
+        head = head or parse_head(data)
+        if max(len(data) - HEAD_LIMIT_BYTES, 0 if head is None else head.length or 0) > ANSWER_LIMIT_BYTES:
             raise DaemonError(f"The daemon's answer is longer than {ANSWER_LIMIT_BYTES >> 20} MiB.")
-        pieces.append(piece)
+        if head is not None and (body := parse_body(head, data, not piece, ANSWER_LIMIT_BYTES)) is not None:
+            return head, body

@@ -16,6 +16,7 @@ import msgspec
 
 from moetuned.decide import signals
 from moetuned.schema.snapshot import BackendView, Snapshot
+from moetuned.schema.supervision import RestartCause
 from moetuned.schema.verdict import MemoryState, Paging, Phase
 
 Samples = Iterable[tuple[tuple[str, ...], float]]
@@ -78,6 +79,13 @@ def _parts(
                     yield (backend.name, part), float(value)
 
     return samples
+
+
+def _restarts(snapshot: Snapshot) -> Iterator[tuple[tuple[str, ...], float]]:
+    for backend in snapshot.backends:
+        if backend.supervised:
+            for cause in RestartCause:
+                yield (backend.name, cause.value), float(backend.supervision.restarts_by_cause.get(cause.value, 0))
 
 
 def _info(snapshot: Snapshot) -> Samples:
@@ -296,9 +304,10 @@ _FIXED = (
         "moetuned_backend_restarts_total",
         "counter",
         "",
-        "Restarts by moetuned since the daemon started.",
-        _BACKEND,
-        _each(lambda backend: backend.restarts),
+        "Restarts by moetuned since the daemon started, by why: to free memory (relief), because somebody asked for it (by_hand), or "
+        "because it had ended by itself (exit).",
+        ("backend", "cause"),
+        _restarts,
     ),
     Metric(
         "moetuned_backend_model_bytes",

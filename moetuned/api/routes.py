@@ -6,7 +6,7 @@ import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -16,6 +16,7 @@ from moetuned.schema.event import Event
 from moetuned.schema.explanation import Explanation, Explanations
 from moetuned.schema.relief import ReliefPlan, ReliefPlans
 from moetuned.schema.snapshot import Snapshot
+from moetuned.schema.supervision import BackendDo
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +59,22 @@ class TuneRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     journal: str | None = None
 
 
-ACTIONS: dict[str, type[msgspec.Struct]] = {"reload": ReloadRequest, "tune": TuneRequest, "warm": WarmRequest}
+class BackendRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Payload of POST /v1/backend. `context`: tokens, for a restart only; `now`: do not wait for requests; `dry_run`: only say."""
+
+    backend: str
+    do: BackendDo
+    context: Annotated[int, msgspec.Meta(ge=256, le=1 << 24)] | None = None
+    now: bool = False
+    dry_run: bool = False
+
+
+ACTIONS: dict[str, type[msgspec.Struct]] = {
+    "backend": BackendRequest,
+    "reload": ReloadRequest,
+    "tune": TuneRequest,
+    "warm": WarmRequest,
+}
 """What POST /v1/<name> takes."""
 
 

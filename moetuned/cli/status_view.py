@@ -12,18 +12,20 @@ from collections.abc import Iterable, Sequence
 
 import click
 
-from moetuned.decide.sentence import prefill_progress
+from moetuned.decide.prefill_text import prefill_progress
 from moetuned.schema.device import DeviceView
 from moetuned.schema.event import Event
 from moetuned.schema.snapshot import BackendView, MachineView, PrefillView, ProtectView, Snapshot, TunableView, WarmView
 from moetuned.schema.units import format_bytes, format_duration, format_rate, format_ratio
-from moetuned.schema.verdict import MemoryState, Paging, Phase, Verdict
+from moetuned.schema.verdict import MemoryState, Paging, Phase
 
 _LABEL_WIDTH = 12
 _SMALLEST_WIDTH = 40
 _STALE_SECONDS = 10.0
 _EVENTS = 5
 _REASONS = 6
+_WANTED = frozenset(("starting", "restarting", "draining", "ending", "paused"))
+"""States of a backend that does not answer, or soon will not, because somebody or moetuned wants that."""
 _SMALL_RATE = 1e6  # bytes a second not worth a word
 
 _FULL, _HALF, _EMPTY = "█", "▒", "░"
@@ -114,7 +116,10 @@ def _header(page: _Page, snapshot: Snapshot, now: float) -> None:
         page.text(f"This is {format_duration(age)} old: the daemon has not looked since.", fg="yellow", bold=True)
 
 
-def _severity(verdict: Verdict) -> str | None:
+def _severity(backend: BackendView) -> str | None:
+    verdict = backend.verdict
+    if backend.state in _WANTED:
+        return "yellow"
     if any(reason.axis == "phase" and reason.signal == "hung" for reason in verdict.reasons):
         return "red"
     if verdict.phase == Phase.ABSENT or verdict.paging == Paging.THRASHING or verdict.memory == MemoryState.CRITICAL:
@@ -129,7 +134,7 @@ def _severity(verdict: Verdict) -> str | None:
 def _backend(page: _Page, backend: BackendView, now: float) -> None:
     verdict = backend.verdict
     joint = " " if backend.sentence.startswith(("is ", "hangs: ")) else ": "
-    page.text(f"{backend.name}{joint}{backend.sentence}", fg=_severity(verdict), bold=True)
+    page.text(f"{backend.name}{joint}{backend.sentence}", fg=_severity(backend), bold=True)
     label = "why"
     for reason in verdict.reasons[:_REASONS]:
         page.field(label, reason.text)
@@ -175,6 +180,8 @@ def _relief(page: _Page, backend: BackendView) -> None:
         label = ""
     for action in backend.would_do:
         page.field("would do", action, fg="yellow")
+    if backend.supervision.waits is not None:
+        page.field("restart", backend.supervision.waits, fg="yellow")
 
 
 def _memory(page: _Page, backend: BackendView) -> None:

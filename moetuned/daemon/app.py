@@ -15,6 +15,7 @@ from moetuned import __version__
 from moetuned.api.server import ApiServer
 from moetuned.daemon import pacing
 from moetuned.daemon.announcer import Announcer
+from moetuned.daemon.by_hand import ByHand
 from moetuned.daemon.config_loading import load_checked
 from moetuned.daemon.devices import Devices
 from moetuned.daemon.event_log import EventLog
@@ -47,6 +48,7 @@ from moetuned.schema.event import EventName
 from moetuned.schema.explanation import Explanations
 from moetuned.schema.relief import ReliefPlans
 from moetuned.schema.snapshot import SelfView, Snapshot, TuneAnswer
+from moetuned.schema.supervision import BackendDo
 from moetuned.schema.units import format_duration
 from moetuned.state.undo_journal import is_held
 
@@ -132,6 +134,7 @@ class App:
             self._workers,
             HeatKeeper(clock, self._workers, os.path.join(os.path.dirname(paths.journal), "heat")),
         )
+        self._by_hand = ByHand(clock, self._care)
         self._probing = Probing(self._workers, clock, self._timer.sooner)
         self._devices = Devices(
             loop, clock, self._workers, self._announcer, self._fs, os.path.dirname(paths.journal) or "."
@@ -280,6 +283,7 @@ class App:
         self._judge.look(tuple(self._roster), self._settings, now, self._pace.seconds, may_restart=not stopping)
         self._devices.tick(tuple(self._roster), now)
         for watched in self._roster:
+            self._by_hand.tick(watched)
             self._probing.ask(watched)
         self._watch_settings(now)
         self._pressure.follow(self._roster)
@@ -398,6 +402,17 @@ class App:
         if watched is None:
             known = ", ".join(self._roster.names) or "none"
             return 404, {"error": f"there is no backend {payload.get('backend')!r}; there are: {known}"}
+        if action == "backend":
+            answer = self._by_hand.ask(
+                watched,
+                self._settings,
+                BackendDo(str(payload["do"])),
+                msgspec.convert(payload["context"], int | None),
+                now=payload["now"] is True,
+                dry_run=payload["dry_run"] is True,
+            )
+            self._publish(self._clock.monotonic())
+            return answer
         self._care.want_warm(watched, "somebody asked for it")
         return 202, {"warming": watched.name}
 

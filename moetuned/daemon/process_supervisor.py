@@ -18,6 +18,7 @@ from moetuned.host.clock import Clock
 from moetuned.host.processes import ProcessIdentity
 from moetuned.schema.backend_description import BackendDescription
 from moetuned.schema.config import Backend, SuperviseProcess
+from moetuned.schema.supervision import RestartCause
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +98,8 @@ class ProcessSupervisor(Supervisor):
         if self._prepare is None:
             self._spawn(plan, command)
             return
-        if self.state.restart_began is not None and self._prepared is not None and self._prepared[0] == command:
+        relief = self.cause is RestartCause.RELIEF and self.state.restart_began is not None
+        if relief and self._prepared is not None and self._prepared[0] == command:
             self._spawn(plan, self._prepared[1])  # It is known to fit: it has less than before.
             return
         mine = self._preparing = object()
@@ -113,7 +115,7 @@ class ProcessSupervisor(Supervisor):
     def _begin(self, command: Sequence[str], prepared: Prepared) -> None:
         self.before_start = prepared.said
         if prepared.refused is not None:
-            self._do(sv.failed_to_start(self.state, prepared.refused, self._clock.monotonic()))
+            self._failed_to_start(prepared.refused)
             return
         if prepared.said is not None:
             log.warning("%s: %s", self.config.name, prepared.said)
@@ -134,7 +136,7 @@ class ProcessSupervisor(Supervisor):
                 limits=supervise.limits,
             )
         except spawn.StartError as error:
-            self._do(sv.failed_to_start(self.state, str(error), self._clock.monotonic()))
+            self._failed_to_start(str(error))
             return
         self._template = command
         self.adopted, self.adopted_age_seconds = False, None
@@ -147,7 +149,12 @@ class ProcessSupervisor(Supervisor):
         raise AssertionError(f"nobody else manages {self.config.name}, so nobody can be asked for {plan}")
 
     def _gone(self, how: spawn.Exit) -> None:
-        self._do(sv.exited(self.state, _told(how), self._clock.monotonic()))
+        told = _told(how)
+        self._note_end(told)
+        self._do(sv.exited(self.state, told, self._clock.monotonic()))
+
+    def _restarting(self, plan: sv.LaunchPlan, *, hurry: bool) -> sv.Moved:
+        return sv.restart(self.state, plan, self._clock.monotonic(), hurry=hurry)
 
 
 def _told(how: spawn.Exit) -> str:

@@ -59,7 +59,7 @@ def relieve(
         log.warning("%s: restarting it: %s", watched.name, decided.restart.reason)
         _report(watched, f"restart: {decided.restart.reason}", logged=True)
         care.end(watched)
-        supervisor.restart(launch_plan(decided.restart, supervisor.state.plan))
+        supervisor.restart(launch_plan(decided.restart, supervisor.state.plan), decided.restart.reason)
 
 
 def launch_plan(restart: RestartBackend, now: LaunchPlan) -> LaunchPlan:
@@ -83,8 +83,6 @@ def plan_of(watched: Watched, settings: Settings, now: float) -> ReliefPlan:
 def relief_facts(watched: Watched, settings: Settings) -> relief.ReliefFacts:
     """What relief needs to know of a backend."""
     supervisor = watched.supervisor
-    context = None if watched.config is None else watched.config.context
-    minimum = _DEFAULT_MINIMUM_CONTEXT if context is None else context.minimum
     own, when_ready = watched.own_bytes(), watched.own_bytes_when_ready
     seconds, source = restart_seconds(watched)
     plan = None if supervisor is None else supervisor.state.plan
@@ -97,7 +95,7 @@ def relief_facts(watched: Watched, settings: Settings) -> relief.ReliefFacts:
         context_changeable=supervisor is None or sets("context"),
         prompt_cache_changeable=sets("prompt_cache_mib"),
         context_length=watched.context_now(),
-        minimum_context=max(minimum, settings.minimum_context or 0),
+        minimum_context=least_context(watched, settings),
         prompt_cache_mib=prompt_cache_mib(watched.kind, watched.description, watched.prompt_cache_mib()),
         kv_bytes_per_token=kv_cost(watched),
         ready=watched.ready_at is not None and (supervisor is None or supervisor.state.stage == Stage.READY),
@@ -115,6 +113,13 @@ def relief_facts(watched: Watched, settings: Settings) -> relief.ReliefFacts:
         restart_seconds=seconds,
         restart_source=source,
     )
+
+
+def least_context(watched: Watched, settings: Settings) -> int:
+    """The shortest context that the config allows for it, tokens."""
+    context = None if watched.config is None else watched.config.context
+    minimum = _DEFAULT_MINIMUM_CONTEXT if context is None else context.minimum
+    return max(minimum, settings.minimum_context or 0)
 
 
 def restart_seconds(watched: Watched) -> tuple[float | None, str]:

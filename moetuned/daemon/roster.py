@@ -24,6 +24,7 @@ from moetuned.host.clock import Clock
 from moetuned.host.processes import ProcessIdentity, has_ended, is_alive
 from moetuned.host.service import Service
 from moetuned.host.spawn import boot_id
+from moetuned.parse.redact_command import redact_arguments
 from moetuned.schema.backend_abilities import Dialect
 from moetuned.schema.config import Backend, Config, SuperviseNone, SuperviseProcess
 from moetuned.schema.event import EventName
@@ -343,6 +344,7 @@ class Roster:
             self._baselines.follow(watched, now)
         watched.kind = found.kind
         watched.description = found.description
+        watched.command = redact_arguments(found.argv)
         watched.url = self._url_of(watched, found)
         where = f"at {watched.url}" if watched.url else f"at an unknown address: {found.description.url_unknown}"
         log.info("%s: is process %d, a %s %s", watched.name, found.identity.pid, found.kind, where)

@@ -50,7 +50,7 @@ class ServiceSupervisor(Supervisor):
         self._service = service
         self._settable: frozenset[str] = frozenset()
         self._next_look = clock.monotonic()
-        self._ended_how: spawn.Exit | None = None
+        self._exit: spawn.Exit | None = None
         """Its process ended, and what its manager says about that is not known yet."""
         self._looks = 0
         self._by_search = False
@@ -63,8 +63,8 @@ class ServiceSupervisor(Supervisor):
         return self._by_search
 
     @property
-    def manager(self) -> str:
-        """Who runs it, for people."""
+    def who(self) -> str:
+        """See `Supervisor`."""
         return self._service.what
 
     @property
@@ -73,7 +73,7 @@ class ServiceSupervisor(Supervisor):
         if self.state.stage is sv.Stage.STOPPED and not self._closed:
             if self._unknown is not None:
                 return f"is not known to run: {self._unknown}"
-            return f"is not running; moetuned leaves it to {self.manager} to start it" if self._looks else None
+            return f"is not running; moetuned leaves it to {self.who} to start it" if self._looks else None
         return super().absence
 
     def sets(self, value: str) -> bool:
@@ -93,11 +93,6 @@ class ServiceSupervisor(Supervisor):
         """See `Supervisor`: it was never told to end."""
         self._closed = False
         self.start()
-
-    def restart(self, plan: sv.LaunchPlan) -> None:
-        """See `Supervisor`."""
-        self._count_restart()
-        self._do(managed.restart(self.state, plan, self._clock.monotonic()))
 
     def retry(self) -> None:
         """See `Supervisor`: its manager does."""
@@ -121,12 +116,12 @@ class ServiceSupervisor(Supervisor):
         if self.process is not None:
             self.process.kill()
         if not self._closed:
-            self._workers.submit(Lane.RELIEF, f"killing {self.manager}", self._service.kill, self._killed)
+            self._workers.submit(Lane.RELIEF, f"killing {self.who}", self._service.kill, self._killed)
 
     def tick(self) -> None:
         """See `Supervisor`."""
         now = self._clock.monotonic()
-        self._do(managed.tick(self.state, now, self.manager))
+        self._do(managed.tick(self.state, now, self.who))
         if now >= self._next_look:
             self._look()
 
@@ -147,7 +142,7 @@ class ServiceSupervisor(Supervisor):
         def look() -> tuple[ServiceState, frozenset[str]]:
             return service.look(), service.settable()
 
-        self._workers.submit(Lane.RELIEF, f"asking about {self.manager}", look, self._looked)
+        self._workers.submit(Lane.RELIEF, f"asking about {self.who}", look, self._looked)
 
     def _looked(self, found: tuple[ServiceState, frozenset[str]] | None, error: BaseException | None) -> None:
         if self._closed:
@@ -156,7 +151,7 @@ class ServiceSupervisor(Supervisor):
         if found is None:
             text = str(error)
             if text != self._unknown:
-                log.warning("%s: what %s does is not known: %s", self.config.name, self.manager, text)
+                log.warning("%s: what %s does is not known: %s", self.config.name, self.who, text)
             self._unknown = text
             return
         self._unknown = None
@@ -164,7 +159,7 @@ class ServiceSupervisor(Supervisor):
         self._by_search = not state.pid_known
         if self._by_search:
             return
-        ended, self._ended_how = self._ended_how, None
+        ended, self._exit = self._exit, None
         if ended is not None and (self.process is None):
             how = state.ended or str(ended)
             self._end(f"{how}, killed by the kernel for want of memory" if state.oom_killed else how, state)
@@ -175,8 +170,12 @@ class ServiceSupervisor(Supervisor):
             self._take(identity)
 
     def _end(self, how: str, state: ServiceState) -> None:
+        self._note_end(how)
         now = self._clock.monotonic()
-        self._do(managed.ended(self.state, how, now, self.manager, by_owner=state.stopped_by_owner))
+        self._do(managed.ended(self.state, how, now, self.who, by_owner=state.stopped_by_owner))
+
+    def _restarting(self, plan: sv.LaunchPlan, *, hurry: bool) -> sv.Moved:
+        return managed.restart(self.state, plan, self._clock.monotonic(), hurry=hurry)
 
     def _take(self, identity: ProcessIdentity) -> None:
         process = spawn.adopt(identity)
@@ -191,24 +190,24 @@ class ServiceSupervisor(Supervisor):
             self.adopted_age_seconds = max(0.0, age)
         else:
             self._started_at = self._clock.monotonic() - max(0.0, age)
-        log.info("%s: is process %d of %s", self.config.name, identity.pid, self.manager)
+        log.info("%s: is process %d of %s", self.config.name, identity.pid, self.who)
         self._watch(process)
         self._record(process, (), self.state.plan)
 
     def _gone(self, how: spawn.Exit) -> None:
         if self.state.stage is sv.Stage.STOPPING or self.by_search:
             now = self._clock.monotonic()
-            self._do(managed.ended(self.state, str(how), now, self.manager))
+            self._do(managed.ended(self.state, str(how), now, self.who))
         else:
-            self._ended_how = how
+            self._exit = how
         self._look()
 
     def _ask(self, plan: sv.LaunchPlan) -> None:
         values = {name: text for name, text in values_of(plan).items() if name in self._settable}
-        log.info("%s: asking for a restart of %s with %s", self.config.name, self.manager, values)
+        log.info("%s: asking for a restart of %s with %s", self.config.name, self.who, values)
         service = self._service
         if not self._workers.submit(
-            Lane.RELIEF, f"restarting {self.manager}", lambda: service.restart(values), self._asked
+            Lane.RELIEF, f"restarting {self.who}", lambda: service.restart(values), self._asked
         ):
             self._refused("an earlier restart has not been answered yet")
 
@@ -223,13 +222,13 @@ class ServiceSupervisor(Supervisor):
 
     def _killed(self, _done: None, error: BaseException | None) -> None:
         if error is not None:
-            log.warning("%s: %s could not be killed: %s", self.config.name, self.manager, error)
+            log.warning("%s: %s could not be killed: %s", self.config.name, self.who, error)
 
     def _start(self, plan: sv.LaunchPlan) -> None:
-        raise AssertionError(f"{self.manager} starts {self.config.name}, not moetuned, with {plan}")
+        raise AssertionError(f"{self.who} starts {self.config.name}, not moetuned, with {plan}")
 
     def _terminate(self) -> None:
-        raise AssertionError(f"{self.manager} ends {self.config.name}, not moetuned")
+        raise AssertionError(f"{self.who} ends {self.config.name}, not moetuned")
 
 
 def values_of(plan: sv.LaunchPlan) -> dict[str, str]:

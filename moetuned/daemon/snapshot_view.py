@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
+from moetuned.daemon.by_hand import is_paused
+from moetuned.daemon.launch_view import launch_view, supervision_view
 from moetuned.daemon.supervisor import Supervisor
 from moetuned.daemon.watched import Watched
 from moetuned.decide import heat
+from moetuned.decide.backend_state import state_word
 from moetuned.decide.prefill import prefill_view
 from moetuned.decide.sentence import sentence
 from moetuned.decide.supervision import Stage
@@ -62,7 +65,15 @@ def backend_view(watched: Watched, now: float) -> BackendView:
         devices=watched.devices,
         learning=_learning(watched),
         prefill=prefill_view(watched.detector.prefill, watched.facts),
+        state=_state(watched),
+        supervision=supervision_view(watched, now),
+        launch=launch_view(watched),
     )
+
+
+def _state(watched: Watched) -> str:
+    state = None if watched.supervisor is None else watched.supervisor.state
+    return state_word(watched.verdict, state, paused=is_paused(watched), waits=watched.asked is not None)
 
 
 def _learning(watched: Watched) -> str | None:
@@ -73,6 +84,11 @@ def _learning(watched: Watched) -> str | None:
 def backend_sentence(watched: Watched, now: float) -> str:
     """What it does, for people, at `now` (monotonic seconds)."""
     signals = {} if watched.signals is None else watched.signals.values
+    if watched.supervisor is not None and watched.supervisor.state.stage is not Stage.STOPPING and is_paused(watched):
+        by_others = (
+            "is paused: its process is stopped (SIGSTOP or a debugger); to let it go on: moetunectl backend resume"
+        )
+        return watched.supervisor.paused or f"{by_others} {watched.name}"
     prefill = prefill_view(watched.detector.prefill, watched.facts)
     return sentence(watched.verdict, signals, watched.memory, now, _absence(watched, now), prefill)
 
@@ -88,6 +104,8 @@ def _absence(watched: Watched, now: float) -> str | None:
 def _starting(watched: Watched, supervisor: Supervisor, now: float) -> str | None:
     """For one that has not been heard of yet, but not for ever."""
     verdict = watched.verdict
+    if supervisor.state.stage == Stage.LOADING and verdict.phase == Phase.ABSENT:
+        return "is being started"
     if supervisor.state.stage != Stage.LOADING or verdict.phase != Phase.UNKNOWN:
         return None
     if verdict.phase_since is not None and now - verdict.phase_since > STARTING_SECONDS:

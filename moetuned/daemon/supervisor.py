@@ -20,11 +20,14 @@ from moetuned.host.processes import ProcessIdentity
 from moetuned.schema.backend_description import BackendDescription
 from moetuned.schema.config import Backend
 from moetuned.schema.event import EventName
+from moetuned.schema.supervision import Restart, RestartCause
 from moetuned.state import backend_record
 
 log = logging.getLogger(__name__)
 
 Say = Callable[[EventName, str], None]
+_RESTARTS = 8
+"""So many of the last restarts are shown."""
 
 
 def preferred_plan(config: Backend) -> sv.LaunchPlan:
@@ -66,6 +69,18 @@ class Supervisor(abc.ABC):
         """What was different at its last start from what the config asks for, and why; None: nothing."""
         self._recorded: backend_record.BackendRecord | None = None
         self.state = sv.Supervision(config.name, preferred_plan(config), timing)
+        self.restarts: tuple[Restart, ...] = ()
+        """The last ones since the daemon started, oldest first."""
+        self.restarts_by_cause: dict[str, int] = {}
+        self.chosen_context: int | None = None
+        """The context that somebody asked for by hand; until relief or the config wants another one."""
+        self.paused: str | None = None
+        """Why its process is stopped, the end of the sentence "NAME …"; None: moetuned did not stop it."""
+        self.cause: RestartCause | None = None
+        """Of the start that is made next, or was made last; None: it was the first."""
+        self._restart_at: float | None = None
+        self._ended_how: str | None = None
+        self._ran = False
 
     @property
     def identity(self) -> ProcessIdentity | None:
@@ -102,28 +117,73 @@ class Supervisor(abc.ABC):
         """Why it does not run, the end of a sentence; None when there is nothing to add."""
         return sv.absence(self.state, self._clock.monotonic())
 
-    def restart(self, plan: sv.LaunchPlan) -> None:
-        """End it and start it again with `plan`, to free memory."""
+    @property
+    def record_path(self) -> str | None:
+        """Where its process is recorded for the next daemon; None: it is not."""
+        return None if self._recorded is None else backend_record.path_of(self.config.name, self._directory)
+
+    @property
+    def who(self) -> str:
+        """Who runs it, for people."""
+        return "moetuned, as its child"
+
+    def restart(self, plan: sv.LaunchPlan, why: str = "") -> None:
+        """End it and start it again with `plan`, to free memory; `why` is one sentence."""
+        self.chosen_context = None
         self._count_restart()
-        self._do(sv.restart(self.state, plan, self._clock.monotonic()))
+        self._note_restart(RestartCause.RELIEF, why, plan)
+        self._do(self._restarting(plan, hurry=True))
 
     def _count_restart(self) -> None:
         # Recorded with the process that is started: a restart that a killed daemon did not finish must not hold up the next one.
         self.relief_restarts = (*self.relief_restarts, self._clock.monotonic())[-backend_record.MOST_RESTARTS :]
 
+    @abc.abstractmethod
+    def _restarting(self, plan: sv.LaunchPlan, *, hurry: bool) -> sv.Moved:
+        """A restart with `plan` begins. `hurry`: memory runs out."""
+
+    def restart_by_hand(self, plan: sv.LaunchPlan, context: int | None = None) -> None:
+        """The same because somebody asked for it; that counts for no cool-down. `context`: the one that was asked for."""
+        self.chosen_context = context or self.chosen_context
+        why = "somebody asked for it"
+        if context is not None:
+            why += f", with a context of {context} tokens"
+        self._note_restart(RestartCause.BY_HAND, why, plan)
+        self._do(self._restarting(plan, hurry=False))
+
+    def pause(self, *, by_hand: bool) -> None:
+        """Stop its processes where they are; their memory stays. Nothing happens when there is none."""
+        if self.process is not None:
+            log.info("%s: pausing process %d", self.config.name, self.process.identity.pid)
+            self.process.pause()
+            go_on = f"; it goes on after: moetunectl backend resume {self.config.name}"
+            self.paused = f"is paused{' by hand' + go_on if by_hand else ' until memory is freed'}"
+
+    def resume_process(self) -> None:
+        """Let its processes go on, whoever stopped them."""
+        if self.process is not None:
+            log.info("%s: process %d goes on", self.config.name, self.process.identity.pid)
+            self.process.resume()
+        self.paused = None
+
     def reconfigure(self, config: Backend) -> None:
         """Use this entry of the config from the next start on."""
         if preferred_plan(config) != preferred_plan(self.config):
             self.state = sv.reconfigure(self.state, preferred_plan(config))
+            self.chosen_context = None
         self.config = config
 
     def resume(self) -> None:
         """It was told to end for good: start it again once it has."""
+        self._note_restart(RestartCause.BY_HAND, "it is in the config again", preferred_plan(self.config))
         self._do(sv.restart(self.state, preferred_plan(self.config), self._clock.monotonic()))
 
     def retry(self) -> None:
         """Try again after the breaker tripped."""
         if self.state.stage == sv.Stage.BROKEN:
+            self._note_restart(
+                RestartCause.BY_HAND, "the config was read again", self.state.later_plan or self.state.plan
+            )
             self._do(sv.begin(self.state))
 
     def stop(self) -> None:
@@ -137,6 +197,12 @@ class Supervisor(abc.ABC):
 
     def healthy(self) -> None:
         """It answered that it is ready."""
+        if self.state.stage is sv.Stage.LOADING and self._restart_at is not None:
+            took, self._restart_at = self._clock.monotonic() - self._restart_at, None
+            last = msgspec.structs.replace(
+                self.restarts[-1], took_seconds=took, context_after=self.state.plan.context_length
+            )
+            self.restarts = (*self.restarts[:-1], last)
         if self.state.stage is sv.Stage.LOADING and self._started_at is not None:
             self.load_seconds, self._started_at = self._clock.monotonic() - self._started_at, None
             if self._recorded is not None:
@@ -186,7 +252,7 @@ class Supervisor(abc.ABC):
 
     @abc.abstractmethod
     def _start(self, plan: sv.LaunchPlan) -> None:
-        """Start it; what comes of it is told by `_follow` or `sv.failed_to_start`."""
+        """Start it; what comes of it is told by `_watch` or `_failed_to_start`."""
 
     @abc.abstractmethod
     def _terminate(self) -> None:
@@ -205,6 +271,9 @@ class Supervisor(abc.ABC):
         for command in commands:
             match command:
                 case sv.Start(plan=plan):
+                    if self._ran and self._ended_how is not None:
+                        self._note_restart(RestartCause.EXIT, self._ended_how, plan)
+                    self._ran, self._ended_how = True, None
                     self._start(plan)
                 case sv.Terminate():
                     self._terminate()
@@ -217,6 +286,17 @@ class Supervisor(abc.ABC):
                     self.say(name, message)
                 case sv.Note(message=message):
                     log.warning("%s", message)
+
+    def _failed_to_start(self, why: str) -> None:
+        self._ended_how = f"it could not be started: {why}"
+        self._do(sv.failed_to_start(self.state, why, self._clock.monotonic()))
+
+    def _note_restart(self, cause: RestartCause, why: str, plan: sv.LaunchPlan) -> None:
+        before = self.state.plan.context_length
+        self.cause, self._restart_at, self._ended_how = cause, self._clock.monotonic(), None
+        self.restarts_by_cause[cause.value] = self.restarts_by_cause.get(cause.value, 0) + 1
+        one = Restart(self._clock.wall(), cause, why, before, plan.context_length)
+        self.restarts = (*self.restarts, one)[-_RESTARTS:]
 
     def _with(self, plan: sv.LaunchPlan) -> str:
         parts = []
@@ -289,7 +369,7 @@ class Supervisor(abc.ABC):
         return True
 
     def _watch(self, process: spawn.SupervisedProcess) -> None:
-        self.process = process
+        self.process, self._ran, self.paused = process, True, None
         self._loop.add(process.fileno(), selectors.EVENT_READ, lambda _events: self._ended(process))
 
     def _ended(self, process: spawn.SupervisedProcess) -> None:
@@ -298,10 +378,15 @@ class Supervisor(abc.ABC):
         if how is None:
             return
         self._loop.remove(descriptor)
-        self.process, self._recorded = None, None
+        self.process, self._recorded, self.paused = None, None, None
         log.info("%s: process %d %s", self.config.name, process.identity.pid, how)
         try:
             backend_record.remove(self.config.name, self._directory)
         except OSError as error:
             log.warning("%s: cannot remove its record: %s", self.config.name, error.strerror)
         self._gone(how)
+
+    def _note_end(self, how: str) -> None:
+        """Its process ended; why is known while nobody meant it to."""
+        if self.state.stage in (sv.Stage.LOADING, sv.Stage.READY):
+            self._ended_how = f"it {how}"

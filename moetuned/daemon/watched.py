@@ -37,6 +37,16 @@ from moetuned.state.backend_record import WarmBaseline
 _numbers = itertools.count(1)
 
 
+class AskedRestart(msgspec.Struct, frozen=True):
+    """A restart by hand that waits until no request is being answered, at most until `until` (monotonic seconds).
+
+    `context`: the one that was asked for, tokens; None: none was.
+    """
+
+    context: int | None
+    until: float
+
+
 class Watched:
     """One backend: what the config says, what was found, what was decided last.
 
@@ -55,6 +65,10 @@ class Watched:
         """The supervisor's process that `process` belongs to."""
         self.process: ProcessIdentity | None = None
         self.description: BackendDescription | None = None
+        self.command: tuple[str, ...] = ()
+        """Its command line, without what may be secret; (): not known yet."""
+        self.asked: AskedRestart | None = None
+        """A restart that somebody asked for and that waits for its requests."""
         self.cgroup = MemoryCgroup()
         self.next_cgroup: float = at_seconds
         self.disks: tuple[str, ...] = ()
@@ -254,6 +268,7 @@ class Watched:
         """The process ended: nothing that belonged to it may speak for the next one."""
         self.process = None
         self.description = None
+        self.command = ()
         self.cgroup = MemoryCgroup()
         self.gone_since = now
         self.ready_at = None

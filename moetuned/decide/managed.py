@@ -48,17 +48,18 @@ def ended(state: Supervision, how: str, now: float, manager: str, *, by_owner: b
     return _replace(state, exits=exits, down=True), (told,)
 
 
-def restart(state: Supervision, plan: LaunchPlan, now: float) -> Moved:
-    """Have it restarted with `plan`; nothing while that is under way already."""
+def restart(state: Supervision, plan: LaunchPlan, now: float, *, hurry: bool = True) -> Moved:
+    """Have it restarted with `plan`; nothing while that is under way already. `hurry`: memory runs out."""
     if state.stage is Stage.STOPPING:
         return state, ()
+    patience = state.timing.restart_seconds if hurry else state.timing.terminate_seconds
     running = state.stage in (Stage.LOADING, Stage.READY)
     state = _replace(
         state,
         stage=Stage.STOPPING,
         next_plan=plan,
         restart_began=now,
-        kill_at=now + state.timing.restart_seconds if running else None,
+        kill_at=now + patience if running else None,
         retry_at=None if running else now + APPEAR_SECONDS,
     )
     return state, (Ask(plan),)

@@ -15,10 +15,10 @@ import msgspec
 
 from moetuned.decide.detector_hung import STOPPED_STATES
 from moetuned.decide.facts import BackendFacts
+from moetuned.decide.prefill_text import SMALL_BYTES_PER_SECOND
 from moetuned.schema.sample import BackendSample, Slot
 from moetuned.schema.signals import Signals
 from moetuned.schema.snapshot import PrefillView
-from moetuned.schema.units import format_duration
 from moetuned.schema.verdict import Phase
 
 LIKELY_REREAD_RATIO, MOST_REREAD_RATIO = 0.15, 0.6
@@ -30,9 +30,6 @@ LEARNED_FACTOR = 1.25
 """So far apart were two prompts in a row of one backend."""
 MIN_SECONDS = 3.0
 """No rate is believed before."""
-SMALL_BYTES_PER_SECOND = 1e6
-NARROW = 1.3
-"""Two ends of a range that are closer than this are one figure."""
 
 
 class PrefillState(msgspec.Struct, frozen=True):
@@ -309,18 +306,3 @@ def _cached(slots: tuple[Slot, ...]) -> int:
 def _room(slots: tuple[Slot, ...]) -> int | None:
     whole = _sum(slots, "context_length")
     return None if whole is None else whole - _cached(slots)
-
-
-def eta_text(view: PrefillView) -> str:
-    """How long it goes on, as people say it; "" when nothing is known."""
-    least, most, likely = view.eta_least_seconds, view.eta_most_seconds, view.eta_seconds
-    if least is None:
-        return ""
-    if most is None or (likely is None and most > 4 * max(least, 1.0)):
-        return f"at least {format_duration(round(least))} left" if round(least) else ""
-    if most <= NARROW * max(least, 1.0):
-        left = round(most if likely is None else likely)
-        return f"{format_duration(left)} left" if left else "nearly done"
-    if not round(least):
-        return f"at most {format_duration(round(most))} left"
-    return f"{format_duration(round(least))} to {format_duration(round(most))} left"

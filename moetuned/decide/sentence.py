@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from moetuned.decide.paging_starved import SIGNAL as STARVED
-from moetuned.decide.prefill import SMALL_BYTES_PER_SECOND, eta_text
+from moetuned.decide.prefill_text import prefill_progress
 from moetuned.schema.snapshot import MemoryView, PrefillView
 from moetuned.schema.units import format_bytes, format_duration, format_rate, format_ratio
 from moetuned.schema.verdict import MemoryState, Paging, Phase, Verdict
 
-_LEAST_READ_BYTES = 16 << 20
-"""A prompt that reads less in all is not one that is read from disk."""
 _PHASES = {
     Phase.ABSENT: "is not running",
     Phase.LOADING: "is loading its model",
@@ -67,25 +65,6 @@ def _still(verdict: Verdict) -> str | None:
         if reason.axis == "phase" and reason.signal == "paused":
             return "is paused: its process is stopped (SIGSTOP or a debugger)"
     return None
-
-
-def prefill_progress(view: PrefillView) -> str:
-    """How far a prompt is read, e.g. "34 GiB of about 50 GiB read, 40 s left; not hung"; "" when there is nothing to say yet."""
-    parts = []
-    if view.tokens_done is not None and view.tokens_total:
-        parts.append(f"{view.tokens_done} of {view.tokens_total} tokens")
-    elif view.tokens_done:
-        parts.append(f"{view.tokens_done} tokens so far")
-    done, total = view.read_bytes or 0, view.total_bytes
-    if max(done, total or 0) < _LEAST_READ_BYTES or done < SMALL_BYTES_PER_SECOND * (view.seconds or 0.0):
-        pass  # it computes: how little it reads says nothing of how far it is
-    elif total is not None and view.tokens_total is not None:
-        parts.append(f"{format_bytes(done)} of about {format_bytes(total)} read")
-    else:
-        parts.append(f"{format_bytes(done)} read")
-    if left := eta_text(view):
-        parts.append(left)
-    return f"{', '.join(parts)}; not hung" if parts else ""
 
 
 def _paging(verdict: Verdict, signals: Mapping[str, float | None], now: float, progress: str) -> str:

@@ -151,11 +151,14 @@ def healthy(state: Supervision, now: float) -> Moved:
     return _replace(state, stage=Stage.READY, restart_began=None, down=False), commands
 
 
-def restart(state: Supervision, plan: LaunchPlan, now: float) -> Moved:
-    """End the process and start it again with `plan`, which also goes before what the config wanted for later."""
+def restart(state: Supervision, plan: LaunchPlan, now: float, *, hurry: bool = True) -> Moved:
+    """End the process and start it again with `plan`, which also goes before what the config wanted for later.
+
+    `hurry`: memory runs out, so that it gets less time to end.
+    """
     state = _replace(state, later_plan=None)
     if state.stage in (Stage.LOADING, Stage.READY):
-        kill_at = now + state.timing.restart_seconds
+        kill_at = now + (state.timing.restart_seconds if hurry else state.timing.terminate_seconds)
         return (
             _replace(state, stage=Stage.STOPPING, next_plan=plan, kill_at=kill_at, restart_began=now),
             (Terminate(),),
@@ -197,7 +200,7 @@ def exited(state: Supervision, how: str, now: float) -> Moved:
     if len(exits) >= timing.breaker_exits:
         message = (
             f"{state.backend} {how}, {len(exits)} times within {format_duration(timing.breaker_seconds)}: moetuned leaves it "
-            "stopped; read its log, then reload moetuned to try again"
+            f"stopped; read its log, then try again: moetunectl backend restart {state.backend}"
         )
         return (
             _replace(state, stage=Stage.BROKEN, exits=exits, restart_began=None, down=True),
@@ -233,5 +236,8 @@ def absence(state: Supervision, now: float) -> str | None:
         case Stage.WAITING if state.retry_at is not None:
             return f"is not running; it is started again in {format_duration(max(1.0, round(state.retry_at - now)))}"
         case Stage.BROKEN:
-            return f"is not running: it failed {len(state.exits)} times in a row; read its log, then reload moetuned to try again"
+            return (
+                f"is not running: it failed {len(state.exits)} times in a row; read its log, then try again: "
+                f"moetunectl backend restart {state.backend}"
+            )
     return None

@@ -84,8 +84,17 @@ class SupervisedProcess:
         return self._exit
 
     def terminate(self) -> None:
-        """Ask the process and its group to end (SIGTERM). Does not wait."""
+        """Ask the process and its group to end (SIGTERM), also when they are paused. Does not wait."""
         self._signal(signal.SIGTERM)
+        self._signal(signal.SIGCONT)  # what is stopped gets no other signal before
+
+    def pause(self) -> None:
+        """Stop the process and its group where they are (SIGSTOP); their memory stays."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let the process and its group go on (SIGCONT)."""
+        self._signal(signal.SIGCONT)
 
     def kill(self) -> None:
         """End the process and its group (SIGKILL). Does not wait."""

@@ -11,6 +11,7 @@ from moetuned.schema.device import DeviceView
 from moetuned.schema.event import Event
 from moetuned.schema.model import ModelLayout
 from moetuned.schema.neighbour import Neighbour
+from moetuned.schema.supervision import LaunchView, SupervisionView
 from moetuned.schema.verdict import Verdict
 
 
@@ -141,6 +142,10 @@ class BackendView(msgspec.Struct, frozen=True):
     """The prompt that is read now; None while none is."""
     learning: str | None = None
     """What speaks against what is learned of the use of its experts, one sentence; None: nothing."""
+    state: str = ""
+    """How it is, one word for a table: what stands in its way first, then what it does (`decide.backend_state`)."""
+    supervision: SupervisionView = SupervisionView()
+    launch: LaunchView = LaunchView()
 
 
 class TunableView(msgspec.Struct, frozen=True):

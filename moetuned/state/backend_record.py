@@ -72,7 +72,7 @@ class RecordError(Exception):
 
 def write(record: BackendRecord, directory: str = DIRECTORY) -> None:
     """Write the record in one step: a reader sees the old one or the new one. Raises OSError."""
-    path = _path(record.name, directory)
+    path = path_of(record.name, directory)
     make_private_directory(directory)
     temporary = f"{path}.new"
     # Arguments may hold API keys: for the owner only.
@@ -86,7 +86,7 @@ def write(record: BackendRecord, directory: str = DIRECTORY) -> None:
 
 def read(name: str, directory: str = DIRECTORY) -> BackendRecord | None:
     """The record of backend `name`, None when there is none. Raises RecordError when it is damaged, OSError otherwise."""
-    path = _path(name, directory)
+    path = path_of(name, directory)
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
@@ -105,7 +105,7 @@ def read(name: str, directory: str = DIRECTORY) -> BackendRecord | None:
 def remove(name: str, directory: str = DIRECTORY) -> None:
     """Forget the record; nothing happens when there is none. Raises OSError."""
     try:
-        os.unlink(_path(name, directory))
+        os.unlink(path_of(name, directory))
     except FileNotFoundError:
         pass
 
@@ -120,7 +120,8 @@ def names(directory: str = DIRECTORY) -> tuple[str, ...]:
     return tuple(sorted(name for name in found if _NAME.fullmatch(name)))
 
 
-def _path(name: str, directory: str) -> str:
+def path_of(name: str, directory: str = DIRECTORY) -> str:
+    """Where the record of backend `name` is. Raises ValueError for what is no name."""
     if not _NAME.fullmatch(name):
         raise ValueError(f"{name!r} is no name of a backend")
     return f"{directory}/{name}.json"

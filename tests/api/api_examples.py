@@ -16,6 +16,7 @@ from moetuned.schema.snapshot import (
     Snapshot,
     TunableView,
 )
+from moetuned.schema.supervision import SupervisionView
 from moetuned.schema.verdict import MemoryState, Paging, Phase, Verdict
 
 GIB = 1 << 30
@@ -37,6 +38,8 @@ def example_snapshot() -> Snapshot:
         residency=ResidencyView(20 * GIB, 17 * GIB, 3 * GIB),
         context=ContextView(16384, 8192, 16384, 2048),
         restarts=1,
+        supervised=True,
+        supervision=SupervisionView(by="process", stage="ready", restarts_by_cause={"relief": 1}),
     )
     return Snapshot(
         status=1,

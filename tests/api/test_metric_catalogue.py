@@ -6,7 +6,7 @@ from moetuned.api.metric_catalogue import catalogue
 from moetuned.decide.signals import signal_units
 
 UNITS = ("seconds", "bytes", "ratio", "tokens")
-LABELS = {"backend", "device", "kind", "model", "part", "source", "state", "version"}
+LABELS = {"backend", "cause", "device", "kind", "model", "part", "source", "state", "version"}
 
 
 def test_names_are_unique_prefixed_and_well_formed():

@@ -28,7 +28,8 @@ def test_values_and_labels(snapshot):
     found = samples(snapshot)
     backend = (("backend", "glm"),)
     assert found["moetuned_backend_tokens_per_second", backend] == 0.9
-    assert found["moetuned_backend_restarts_total", backend] == 1
+    by_cause = {dict(labels)["cause"]: count for labels, count in of(found, "moetuned_backend_restarts_total").items()}
+    assert by_cause == {"relief": 1, "by_hand": 0, "exit": 0}
     assert found["moetuned_ticks_total", ()] == 1000
     assert found["moetuned_backend_resident_part_bytes", (("backend", "glm"), ("part", "other"))] == 3 << 30
     assert found["moetuned_tunables", (("state", "drifted"),)] == 1
@@ -68,10 +69,8 @@ def test_any_text_is_one_label_value(name):
     from moetuned.schema.snapshot import BackendView, SelfView, Snapshot
     from moetuned.schema.verdict import Verdict
 
-    view = BackendView(name=name, kind="x", verdict=Verdict(name, 0.0), sentence="", restarts=3)
+    view = BackendView(name=name, kind="x", verdict=Verdict(name, 0.0), sentence="", model_bytes=3)
     snapshot = Snapshot(1, 0.0, 0.0, "observe", "observe", None, SelfView(1, "0", 0.0), MachineView(), (view,))
-    line = [
-        line for line in render(snapshot).decode().split("\n") if line.startswith("moetuned_backend_restarts_total{")
-    ]
+    line = [line for line in render(snapshot).decode().split("\n") if line.startswith("moetuned_backend_model_bytes{")]
     assert len(line) == 1
     assert line[0].endswith("} 3.0")

@@ -165,6 +165,27 @@ def test_tuning_by_hand(daemon):
     assert len(daemon.calls) == 2
 
 
+def test_a_backend_by_hand(daemon):
+    body = b'{"backend": "glm", "do": "restart", "context": 4096, "now": true}'
+    assert daemon.ask("POST", "/v1/backend", body=body).status == 202
+    assert daemon.ask("POST", "/v1/backend", body=b'{"backend": "glm", "do": "pause"}').status == 202
+    assert daemon.calls == [
+        ("backend", {"backend": "glm", "do": "restart", "context": 4096, "now": True, "dry_run": False}),
+        ("backend", {"backend": "glm", "do": "pause", "context": None, "now": False, "dry_run": False}),
+    ]
+    for bad in (
+        b"{}", b'{"do": "restart"}', b'{"backend": "glm"}', b'{"backend": "glm", "do": "kill"}',
+        b'{"backend": "glm", "do": "restart", "context": 255}', b'{"backend": "glm", "do": "restart", "context": "8192"}',
+        b'{"backend": "glm", "do": "restart", "context": 16777217}', b'{"backend": "glm", "do": "restart", "now": 1}',
+        b'{"backend": "glm", "do": "restart", "command": ["sh"]}',
+    ):  # fmt: skip
+        assert daemon.ask("POST", "/v1/backend", body=bad).status == 400
+    assert daemon.ask("POST", "/v1/backend", READER, body).status == 403
+    assert daemon.ask("POST", "/v1/backend", TCP, body).status == 405
+    assert daemon.ask("GET", "/v1/backend").status == 405
+    assert len(daemon.calls) == 2
+
+
 @pytest.mark.parametrize(
     "body", [b"{", b"[]", b"{}", b'{"backend": 1}', b'{"backend": "a", "x": 1}', b"\xff\xfe", b"null"]
 )

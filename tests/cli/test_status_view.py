@@ -15,6 +15,7 @@ from status_scenes import NOW, SCENES, thrash
 
 from moetuned.cli.status_view import _Page, _warming, event_lines, render
 from moetuned.schema.snapshot import PrefillView, ProtectView, WarmView
+from moetuned.schema.supervision import SupervisionView
 from moetuned.schema.verdict import MemoryState, Paging, Phase, Reason, Verdict
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
@@ -155,3 +156,26 @@ def test_one_that_hangs_is_red():
     (line,) = [line for line in screen.splitlines() if "hangs: for 65 s" in line]
     assert "\x1b[31m" in line
     assert STYLE.sub("", line).startswith("glm hangs: ")
+
+
+@pytest.mark.parametrize("state", ["restarting", "paused"])
+def test_what_is_wanted_is_no_alarm(state: str) -> None:
+    snapshot = thrash()
+    absent = msgspec.structs.replace(
+        snapshot.backends[0], state=state, sentence="is quiet", verdict=Verdict("glm", 0.0, Phase.ABSENT)
+    )
+    screen = render(msgspec.structs.replace(snapshot, backends=(absent,)), 80, True, NOW)
+    assert next(line for line in screen.splitlines() if "is quiet" in line).startswith("\x1b[33m")
+    screen = render(
+        msgspec.structs.replace(snapshot, backends=(msgspec.structs.replace(absent, state=""),)), 80, True, NOW
+    )
+    assert next(line for line in screen.splitlines() if "is quiet" in line).startswith("\x1b[31m")
+
+
+def test_a_restart_that_waits_is_shown() -> None:
+    snapshot = thrash()
+    told = SupervisionView(waits="is restarted once its requests are answered, in 59 s at the latest")
+    view = msgspec.structs.replace(snapshot.backends[0], supervision=told)
+    assert "restart   is restarted once its requests" in render(
+        msgspec.structs.replace(snapshot, backends=(view,)), 80, False, NOW
+    )

@@ -87,6 +87,12 @@ class FakeProcess:
     def kill(self) -> None:
         self.signals.append("KILL")
 
+    def pause(self) -> None:
+        self.signals.append("STOP")
+
+    def resume(self) -> None:
+        self.signals.append("CONT")
+
     def close(self) -> None:
         if not self.closed:
             self.closed = True

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from running import backend, daemon_process, free_port, is_running, stand_in, view_of
 
+from moetuned.cli import main
 from moetuned.host.fs import RealFS
 from moetuned.state import backend_record
 
@@ -234,3 +235,39 @@ def test_a_bad_config_is_refused_with_file_and_key(tmp_path: Path) -> None:
     assert str(daemon.config_path) in daemon.log
     assert "relief.mode" in daemon.log
     assert "Traceback" not in daemon.log
+
+
+def test_restarted_paused_and_resumed_by_hand(
+    tmp_path: Path, small_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entry = backend("glm", small_model, free_port())
+    with daemon_process(tmp_path, {**WATCH, "backends": [entry]}) as daemon:
+        first = view_of(daemon.until(lambda it: view_of(it, "glm").verdict.phase == "idle", "ready"), "glm")
+        daemon.until(lambda it: view_of(it, "glm").launch.command, "its command line is known")
+        own = ["--socket", str(daemon.runtime / "api.sock")]
+        assert main.run(["backend", "restart", "glm", "--context", "2048", "--yes", *own]) == 0
+        assert "glm is healthy again with a context of 2048 tokens" in capsys.readouterr().out
+        view = view_of(daemon.client.status(), "glm")
+        assert view.pid != first.pid
+        assert not is_running(first.pid)
+        assert (view.context.now, view.context.wanted, view.launch.context_by_hand) == (2048, 2048, True)
+        assert view.supervision.restarts_by_cause == {"by_hand": 1}
+        assert main.run(["backend", "restart", "glm", "--context", "512", *own]) == 1
+        assert "fewer than the 1024" in capsys.readouterr().err
+        assert main.run(["backend", "pause", "glm", *own]) == 0
+        assert view_of(daemon.client.status(), "glm").state == "paused"
+        assert RealFS().read_text(f"/proc/{view.pid}/stat").rpartition(")")[2].split()[0] == "T"
+        assert main.run(["backend", "resume", "glm", *own]) == 0
+        daemon.until(lambda it: view_of(it, "glm").state == "idle", "it goes on")
+        assert main.run(["backend", "pause", "glm", *own]) == 0
+        assert main.run(["backend", "list", *own]) == 0
+        assert "paused" in capsys.readouterr().out
+        daemon.process.kill()
+        daemon.process.wait()
+        daemon.again()
+        daemon.until(lambda it: view_of(it, "glm").state == "paused", "another daemon sees that it is paused")
+        assert main.run(["backend", "resume", "glm", *own]) == 0
+        daemon.until(lambda it: view_of(it, "glm").state == "idle", "it goes on")
+        assert main.run(["backend", "pause", "glm", *own]) == 0
+        assert daemon.end() == 0
+        assert not is_running(view.pid), "also a paused one ends with its daemon"

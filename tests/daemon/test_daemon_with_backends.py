@@ -52,7 +52,7 @@ def test_a_crash_loop_is_told_slowed_and_ended(tmp_path: Path, small_model: Path
         first, last = (event.message for event in daemon.snapshot.events)
         assert first == "glm exited with code 3; it is started again in 0.0 s"
         assert "5 times" in last
-        assert "read its log, then reload" in last
+        assert "read its log, then try again: moetunectl backend restart glm" in last
         assert daemon.app.reload() is None
         daemon.until(lambda _: len(daemon.snapshot.events) == 3, "five more tries after the reload")
 

@@ -62,7 +62,8 @@ class Owner:
     def note_warm_owed(self, owed: bool) -> None:
         self.warm_owed = owed
 
-    def restart(self, plan: LaunchPlan) -> None:
+    def restart(self, plan: LaunchPlan, why: str) -> None:
+        assert why
         self.restarts.append(plan)
         self.state = msgspec.structs.replace(self.state, stage=Stage.STOPPING, next_plan=plan)
 

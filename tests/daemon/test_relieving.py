@@ -36,7 +36,7 @@ def watched(small_model: Path) -> Watched:
         sets=lambda placeholder: True,
         knows=lambda value: True,
     )  # fmt: skip
-    watched.supervisor.restart = watched.supervisor.restarts.append  # type: ignore[attr-defined]
+    watched.supervisor.restart = lambda *asked: watched.supervisor.restarts.append(asked)  # type: ignore[method-assign, union-attr]
     watched.ready_at = 1.0
     watched.verdict = Verdict("glm", 5.0, memory=MemoryState.CRITICAL)
     watched.memory = MemoryView("cgroup", GIB, headroom_bytes=10 << 20, backend_anonymous_bytes=2 * GIB)
@@ -98,7 +98,8 @@ def test_steps_and_the_restart_are_carried_out_and_told(watched: Watched) -> Non
     care = Care()
     relieving.relieve(watched, SETTINGS, 10.0, care, None, None)  # type: ignore[arg-type]
     assert care.did == ["release_protection", "end"]
-    (plan,) = watched.supervisor.restarts  # type: ignore[union-attr]
+    ((plan, why),) = watched.supervisor.restarts  # type: ignore[union-attr, misc]
+    assert why.startswith("headroom 10.0 MiB")
     assert plan.context_length < 8192
     assert (plan.prompt_cache_mib, plan.checkpoints) == (0, 8)
     assert watched.relief_reports[-1].startswith("restart: headroom 10.0 MiB: restart with")

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moetuned.decide.facts import BackendFacts
-from moetuned.decide.prefill import PrefillState, eta_text, prefill_view, step_prefill, touched_bytes
+from moetuned.decide.prefill import PrefillState, prefill_view, step_prefill, touched_bytes
+from moetuned.decide.prefill_text import eta_text
 from moetuned.schema.model import ModelLayout
 from moetuned.schema.sample import BackendHttp, BackendSample, ProcessCounters, Slot
 from moetuned.schema.snapshot import PrefillView
@@ -93,21 +94,6 @@ def test_a_newer_server_does_not_tell_the_end_before_the_last_batch() -> None:
     assert seen.eta_seconds is None
     assert seen.eta_least_seconds is not None
     assert eta_text(seen).startswith("at least ")
-
-
-@pytest.mark.parametrize(
-    ("least", "most", "likely", "text"),
-    [
-        (0.0, None, None, ""),
-        (0.4, 90.0, None, ""),
-        (0.0, 3.0, None, "at most 3.0 s left"),
-        (0.0, 0.2, 0.1, "nearly done"),
-        (3.0, 9.0, 5.0, "3.0 s to 9.0 s left"),
-        (None, None, None, ""),
-    ],
-)
-def test_no_time_left_is_no_forecast(least: float | None, most: float | None, likely: float | None, text: str) -> None:
-    assert eta_text(PrefillView(eta_least_seconds=least, eta_most_seconds=most, eta_seconds=likely)) == text
 
 
 def test_an_older_server_tells_the_whole_prompt() -> None:

@@ -6,7 +6,8 @@ import itertools
 
 import pytest
 
-from moetuned.decide.sentence import prefill_progress, sentence
+from moetuned.decide.prefill_text import prefill_progress
+from moetuned.decide.sentence import sentence
 from moetuned.schema.snapshot import MemoryView, PrefillView
 from moetuned.schema.verdict import MemoryState, Paging, Phase, Reason, Verdict
 
@@ -120,7 +121,6 @@ def test_a_prompt_that_hardly_reads_tells_its_tokens_only(read: int, total: int 
         eta_least_seconds=20.0, eta_most_seconds=20.0, seconds=40.0,
     )  # fmt: skip
     assert say_prompt(prompt) == "is reading the prompt: 512 of 1024 tokens, 20 s left; not hung"
-    assert prefill_progress(PrefillView(read_bytes=read, total_bytes=total, seconds=40.0)) == ""
 
 
 def test_a_prompt_of_which_nothing_is_known_is_told_as_before() -> None:

@@ -80,7 +80,24 @@ def test_the_signal_comes_once(
         patch.setattr(os, "killpg", lambda group, number: sent.append((group, number)))
         patch.setattr(signal, "pidfd_send_signal", lambda descriptor, number: sent.append((descriptor, number)))
         process.terminate()
-    assert sent == [(process.identity.pid, signal.SIGTERM)]
+    assert sent == [(process.identity.pid, signal.SIGTERM), (process.identity.pid, signal.SIGCONT)]
+
+
+def test_paused_it_stands_still_and_ends_all_the_same(tmp_path: Path, started: list[SupervisedProcess]) -> None:
+    def state() -> str:
+        return Path(f"/proc/{process.identity.pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+    process = run(["sleep", "60"], tmp_path / "log", started)
+    process.pause()
+    while state() != "T":
+        pass
+    process.resume()
+    while state() == "T":
+        pass
+    process.pause()
+    process.terminate()
+    assert select.select([process.fileno()], [], [], 60)[0]
+    assert process.poll() == Exit(-signal.SIGTERM)
 
 
 def test_its_whole_process_group_ends_with_it(tmp_path: Path, started: list[SupervisedProcess]) -> None:
