@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterator
 
 from moetuned import backends
 from moetuned.daemon import discovery, warm_baseline
+from moetuned.daemon.conversations import Conversations
 from moetuned.daemon.loop import Loop
 from moetuned.daemon.matching import match
 from moetuned.daemon.model_care import ModelCare
 from moetuned.daemon.probing import Probing
 from moetuned.daemon.process_supervisor import Prepare, ProcessSupervisor
+from moetuned.daemon.relieving import conversation_facts
 from moetuned.daemon.supervisor import Supervisor
 from moetuned.daemon.watched import Watched
 from moetuned.daemon.workers import Lane, Workers
@@ -143,16 +145,23 @@ class Roster:
             leaving.say = say
             leaving.reconfigure(config)
             watched.supervisor = leaving
+            self._tie(watched, leaving)
             watched.relief = relief.ReliefState(restarted_at=leaving.relief_restarts)
             leaving.resume()
             return
         supervisor = ProcessSupervisor(config, self._loop, self._clock, self._records, say, self._timing, self._prepare)
         watched.supervisor = supervisor
+        self._tie(watched, supervisor)
         supervisor.start()
         # Cool-down and budget outlive the daemon that made the restarts; no other start counts for them.
         watched.relief = relief.ReliefState(restarted_at=supervisor.relief_restarts)
         if supervisor.warm is not None:
             warm_baseline.restore(watched, supervisor.warm, self._clock.monotonic())
+
+    def _tie(self, watched: Watched, supervisor: Supervisor) -> None:
+        """What it does for its backend that needs to know more than the process."""
+        supervisor.before_end = lambda: self._care.end(watched)
+        supervisor.conversations = Conversations(watched.name, self._workers, lambda: conversation_facts(watched))
 
     def _change(self, watched: Watched, config: Backend) -> None:
         """A changed entry. A running backend that stays supervised is not restarted for it."""
@@ -326,6 +335,8 @@ class Roster:
         self._probing.aim(watched)
         configured = None if watched.config is None else watched.config.model
         self._care.learn_model(watched, found.model_path or configured)
+        if watched.supervisor is not None and watched.supervisor.conversations is not None:
+            watched.supervisor.conversations.sweep()
 
     # Leaving
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import msgspec
 
 from moetuned.daemon.supervisor import Supervisor
@@ -74,7 +76,17 @@ def backend_sentence(watched: Watched, now: float) -> str:
     """What it does, for people, at `now` (monotonic seconds)."""
     signals = {} if watched.signals is None else watched.signals.values
     prefill = prefill_view(watched.detector.prefill, watched.facts)
-    return sentence(watched.verdict, signals, watched.memory, now, _absence(watched, now), prefill)
+    said = sentence(watched.verdict, signals, watched.memory, now, _absence(watched, now), prefill)
+    if watched.supervisor is None:
+        return said
+    if watched.supervisor.paused_wall_seconds is not None:
+        return f"is paused by hand since {_time_of_day(watched.supervisor.paused_wall_seconds)}"
+    waits = watched.supervisor.before_restart
+    return said if waits is None else f"{waits}; {said}"
+
+
+def _time_of_day(wall_seconds: float) -> str:
+    return time.strftime("%H:%M", time.localtime(wall_seconds))
 
 
 def _absence(watched: Watched, now: float) -> str | None:

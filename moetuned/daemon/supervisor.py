@@ -12,10 +12,12 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from moetuned.daemon.conversations import Conversations
 from moetuned.daemon.loop import Loop
 from moetuned.decide import supervision as sv
 from moetuned.host import spawn
 from moetuned.host.clock import Clock
+from moetuned.host.pause_guard import PauseGuard
 from moetuned.host.processes import ProcessIdentity
 from moetuned.schema.config import Backend
 from moetuned.schema.event import EventName
@@ -24,6 +26,11 @@ from moetuned.state import backend_record
 log = logging.getLogger(__name__)
 
 Say = Callable[[EventName, str], None]
+
+PAUSE_SECONDS = 3.0
+"""A process that is stopped for a second look is continued after this long, whatever happens."""
+PAUSE_AGAIN_SECONDS = 30.0
+"""It is not stopped again sooner."""
 
 
 def preferred_plan(config: Backend) -> sv.LaunchPlan:
@@ -64,6 +71,17 @@ class Supervisor(abc.ABC):
         self.before_start: str | None = None
         """What was different at its last start from what the config asks for, and why; None: nothing."""
         self._recorded: backend_record.BackendRecord | None = None
+        self.conversations: Conversations | None = None
+        """What saves its conversations over a restart; None: nothing does."""
+        self.paused_wall_seconds: float | None = None
+        """Since when (Unix time) it is paused by hand; None: it is not."""
+        self._uncounted = False
+        """Whether the restart that waits is to free memory, and counts once it begins."""
+        self._guard: PauseGuard | None = None
+        self._released: PauseGuard | None = None
+        self._held_at: float | None = None
+        self.before_end: Callable[[], None] = lambda: None
+        """Called when its process is about to be told to end."""
         self.state = sv.Supervision(config.name, preferred_plan(config), timing)
 
     @property
@@ -84,15 +102,120 @@ class Supervisor(abc.ABC):
         """End it without asking again."""
 
     @property
+    def before_restart(self) -> str | None:
+        """What a restart under way waits for while it still answers, the end of a sentence; None: there is none."""
+        return sv.before_restart(self.state, self._clock.monotonic())
+
+    @property
     def absence(self) -> str | None:
         """Why it does not run, the end of a sentence; None when there is nothing to add."""
         return sv.absence(self.state, self._clock.monotonic())
 
     def restart(self, plan: sv.LaunchPlan) -> None:
-        """End it and start it again with `plan`, to free memory."""
-        # Recorded with the process that is started: a restart that a killed daemon did not finish must not hold up the next one.
-        self.relief_restarts = (*self.relief_restarts, self._clock.monotonic())[-backend_record.MOST_RESTARTS :]
+        """End it and start it again with `plan`, to free memory, at once."""
+        self._count_restart()
         self._do(sv.restart(self.state, plan, self._clock.monotonic()))
+
+    def drain(self, plan: sv.LaunchPlan, seconds: float, *, to_free_memory: bool = True) -> None:
+        """Start it again with `plan` once it works on no request, after so many seconds at the latest; its conversations are saved.
+
+        Until its process is told to end, `call_off` takes that back.
+        """
+        saves = self.conversations is not None and self.conversations.why_lost(self.state.plan, plan) is None
+        self._uncounted = to_free_memory
+        self._do(sv.drain(self.state, plan, self._clock.monotonic(), seconds, saves=saves))
+
+    @property
+    def draining(self) -> bool:
+        """Whether a restart waits, and can be called off."""
+        return self.state.stage in (sv.Stage.DRAINING, sv.Stage.SAVING)
+
+    def hasten(self, seconds: float) -> None:
+        """The restart that waits may wait no longer than that."""
+        self._do(sv.hasten(self.state, self._clock.monotonic(), seconds))
+
+    def call_off(self) -> None:
+        """The restart that waits is not needed any more."""
+        self._uncounted = False
+        self._do((sv.call_off(self.state), ()))
+
+    def hear(self, busy: int | None, answered_at: float | None) -> None:
+        """It said at `answered_at` (monotonic) that it works on so many requests; None: not known."""
+        self._do(sv.heard(self.state, busy, answered_at, self._clock.monotonic()))
+
+    # Pausing
+
+    @property
+    def held(self) -> bool:
+        """Whether its process is stopped for a second look."""
+        return self._held_at is not None and self._guard is not None
+
+    @property
+    def pausable(self) -> bool:
+        """Whether it may be stopped for a second look now."""
+        rested = self._held_at is None or self._clock.monotonic() - self._held_at >= PAUSE_AGAIN_SECONDS
+        return (
+            self.process is not None
+            and self.paused_wall_seconds is None
+            and self._guard is None
+            and self._released is None
+            and rested
+        )
+
+    def hold(self) -> None:
+        """Stop its process for a second look, for `PAUSE_SECONDS` at most, also when the daemon does not live so long."""
+        if not self.pausable or self.process is None:
+            return
+        self._held_at = self._clock.monotonic()
+        try:
+            self._guard = PauseGuard(self.process.identity, PAUSE_SECONDS)
+        except OSError as error:
+            log.warning("%s: it is not paused for a second look: %s", self.config.name, error)
+            return
+        log.warning("%s: pausing process %d for a second look", self.config.name, self.process.identity.pid)
+        self.process.freeze()
+
+    def let_on(self) -> None:
+        """Continue what was stopped for a second look."""
+        guard, self._guard = self._guard, None
+        if guard is None:
+            return
+        if self.process is not None and self.paused_wall_seconds is None:
+            self.process.thaw()
+        guard.release()
+        self._released = guard
+
+    def pause_by_hand(self) -> bool:
+        """Stop its process until `resume_by_hand`, also beyond this daemon; False: it does not run."""
+        if self.process is None or self.state.stage not in (sv.Stage.LOADING, *sv.UP):
+            return False
+        self.call_off()
+        if self.paused_wall_seconds is None:
+            self._note_paused(self._clock.wall())
+        self.process.freeze()
+        return True
+
+    def resume_by_hand(self) -> bool:
+        """Continue it; False: it was not paused by hand."""
+        if self.paused_wall_seconds is None:
+            return False
+        self._note_paused(None)
+        if self.process is not None:
+            self.process.thaw()
+        return True
+
+    def _note_paused(self, wall_seconds: float | None) -> None:
+        self.paused_wall_seconds = wall_seconds
+        if self._recorded is not None:
+            self._amend(
+                msgspec.structs.replace(self._recorded, paused_wall_seconds=wall_seconds), "that it is paused by hand"
+            )
+
+    def _continue(self) -> None:
+        """It was told to end, which only a process that runs does."""
+        self.let_on()
+        if self.paused_wall_seconds is not None:
+            self.resume_by_hand()
 
     def reconfigure(self, config: Backend) -> None:
         """Use this entry of the config from the next start on."""
@@ -130,6 +253,10 @@ class Supervisor(abc.ABC):
 
     def tick(self) -> None:
         """Time passed."""
+        if self._held_at is not None and self._clock.monotonic() - self._held_at >= PAUSE_SECONDS:
+            self.let_on()
+        if self._released is not None and self._released.ended:
+            self._released = None
         self._do(sv.tick(self.state, self._clock.monotonic()))
 
     @property
@@ -162,6 +289,7 @@ class Supervisor(abc.ABC):
 
     def let_go(self) -> None:
         """Stop watching without ending it: the next daemon takes it over."""
+        self.let_on()
         if self.process is not None:
             self._loop.remove(self.process.fileno())
             self.process.close()
@@ -182,7 +310,15 @@ class Supervisor(abc.ABC):
                 case sv.Start(plan=plan):
                     self._start(plan)
                 case sv.Terminate():
+                    if self._uncounted:
+                        self._count_restart()
+                    self.before_end()
                     self._terminate()
+                    self._continue()
+                case sv.SaveSlots(plan=plan, until=until):
+                    self._save(plan, until)
+                case sv.RestoreSlots(until=until):
+                    self._restore(until)
                 case sv.Kill():
                     log.warning("%s: it does not end within its time; killing it", self.config.name)
                     self.kill()
@@ -190,6 +326,31 @@ class Supervisor(abc.ABC):
                     self.say(name, message)
                 case sv.Note(message=message):
                     log.warning("%s", message)
+        if self.conversations is not None and not self.state.holds and self.state.stage is not sv.Stage.SAVING:
+            self.conversations.discard()
+
+    def _save(self, plan: sv.LaunchPlan, until: float) -> None:
+        def done(count: int) -> None:
+            self._do(sv.saved(self.state, self._clock.monotonic(), count))
+
+        if self.conversations is None:
+            done(0)
+        else:
+            self.conversations.save(plan, until, done)
+
+    def _restore(self, until: float) -> None:
+        def done(kept: int, lost: int) -> None:
+            self._do(sv.restored(self.state, self._clock.monotonic(), kept, lost))
+
+        if self.conversations is None:
+            done(0, 0)
+        else:
+            self.conversations.restore(until, done)
+
+    def _count_restart(self) -> None:
+        # Recorded with the process that is started: a restart that a killed daemon did not finish must not hold up the next one.
+        self._uncounted = False
+        self.relief_restarts = (*self.relief_restarts, self._clock.monotonic())[-backend_record.MOST_RESTARTS :]
 
     def _with(self, plan: sv.LaunchPlan) -> str:
         parts = []
@@ -249,6 +410,7 @@ class Supervisor(abc.ABC):
             record.context_length, record.prompt_cache_mib, record.slots, record.checkpoints, record.cache_type
         )
         self.load_seconds = record.load_seconds
+        self.paused_wall_seconds = record.paused_wall_seconds
         self.state = sv.adopt(self.state, plan)
         if record.started_wall_seconds is not None:
             self.adopted_age_seconds = max(0.0, self._clock.wall() - record.started_wall_seconds)
@@ -271,7 +433,8 @@ class Supervisor(abc.ABC):
         if how is None:
             return
         self._loop.remove(descriptor)
-        self.process, self._recorded = None, None
+        self.let_on()
+        self.process, self._recorded, self.paused_wall_seconds = None, None, None
         log.info("%s: process %d %s", self.config.name, process.identity.pid, how)
         try:
             backend_record.remove(self.config.name, self._directory)

@@ -1,4 +1,4 @@
-"""Three lanes for work that blocks: probes, alerts, and the rest. Work never touches state; results come back to the loop.
+"""Four lanes for work that blocks: probes, alerts, what relief waits for, and the rest. Work never touches state; results come back to the loop.
 
 A lane is one thread with its own queue, so a hook that hangs delays other hooks and nothing else. A resource (a key) has
 one piece of work in flight at most; asking again while it runs is refused, and so is more than a lane can hold.
@@ -30,6 +30,7 @@ class Lane(StrEnum):
 
     PROBE = "probe"
     ALERT = "alert"
+    RELIEF = "relief"
     WORK = "work"
 
 

@@ -91,6 +91,14 @@ class SupervisedProcess:
         """End the process and its group (SIGKILL). Does not wait."""
         self._signal(signal.SIGKILL)
 
+    def freeze(self) -> None:
+        """Stop the process and its group (SIGSTOP) until `thaw`. Signals reach it, and it ends, only then; SIGKILL at once."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Continue it (SIGCONT). Nothing happens to one that runs."""
+        self._signal(signal.SIGCONT)
+
     def close(self) -> None:
         """Let go without ending it."""
         self._handle.close()

@@ -87,6 +87,12 @@ class FakeProcess:
     def kill(self) -> None:
         self.signals.append("KILL")
 
+    def freeze(self) -> None:
+        self.signals.append("STOP")
+
+    def thaw(self) -> None:
+        self.signals.append("CONT")
+
     def close(self) -> None:
         if not self.closed:
             self.closed = True
