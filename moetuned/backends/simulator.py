@@ -13,8 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import msgspec
-
 from moetuned.parse import llama_arguments
 from moetuned.parse.llama_arguments import describe_arguments
 from moetuned.parse.python_command import module_arguments
@@ -24,7 +22,7 @@ from moetuned.schema.backend_description import BackendDescription
 NAME = "simulator"
 VARIABLES = llama_arguments.VARIABLES
 _MODULE = "moetuned.simulator"
-ABILITIES = msgspec.structs.replace(LLAMA_SERVER, saves_slots=False)
+ABILITIES = LLAMA_SERVER
 
 
 def recognise(argv: Sequence[str]) -> bool:

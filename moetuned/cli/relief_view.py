@@ -35,6 +35,8 @@ def render(plans: ReliefPlans, width: int, colour: bool) -> str:
             say(_step(step), f"  {'take' if step.taken else 'skip'}  ", "yellow" if step.taken else None)
         if plan.restart:
             say(_restart(plan), "  ")
+            if plan.conversations is not None:
+                say(plan.conversations, "  ")
         if plan.mode == "observe" and any(step.taken and step.restart for step in plan.steps):
             say("relief.mode is observe: moetuned only says this and restarts nothing", "  ")
         for report in plan.reports:

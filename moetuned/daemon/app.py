@@ -134,7 +134,7 @@ class App:
             self._workers,
             HeatKeeper(clock, self._workers, os.path.join(os.path.dirname(paths.journal), "heat")),
         )
-        self._by_hand = ByHand(clock, self._care)
+        self._by_hand = ByHand(clock)
         self._probing = Probing(self._workers, clock, self._timer.sooner)
         self._devices = Devices(
             loop, clock, self._workers, self._announcer, self._fs, os.path.dirname(paths.journal) or "."
@@ -283,7 +283,6 @@ class App:
         self._judge.look(tuple(self._roster), self._settings, now, self._pace.seconds, may_restart=not stopping)
         self._devices.tick(tuple(self._roster), now)
         for watched in self._roster:
-            self._by_hand.tick(watched)
             self._probing.ask(watched)
         self._watch_settings(now)
         self._pressure.follow(self._roster)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 
-from moetuned.daemon.model_care import ModelCare
 from moetuned.daemon.relieving import least_context, restart_seconds
 from moetuned.daemon.settings import Settings
-from moetuned.daemon.watched import AskedRestart, Watched
+from moetuned.daemon.watched import Watched
 from moetuned.decide import asked_by_hand
 from moetuned.decide.detector_hung import STOPPED_STATES
 from moetuned.decide.estimate import trained_context
@@ -23,9 +22,8 @@ WAIT_SECONDS = 60.0
 class ByHand:
     """Belongs to the loop's thread."""
 
-    def __init__(self, clock: Clock, care: ModelCare) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._care = care
 
     def ask(
         self,
@@ -50,36 +48,20 @@ class ByHand:
             self._do(watched, do, context, wait if busy else 0.0)
         return 200 if dry_run else 202, answer
 
-    def tick(self, watched: Watched) -> None:
-        """Make the restart that waited, once no request is being answered or it waited long enough."""
-        asked, supervisor = watched.asked, watched.supervisor
-        if asked is None or supervisor is None:
-            return
-        if _busy(watched) and not is_paused(watched) and self._clock.monotonic() < asked.until:
-            return
-        self._restart(watched, asked.context)
-
-    def _do(self, watched: Watched, do: BackendDo, context: int | None, wait: float) -> None:
+    @staticmethod
+    def _do(watched: Watched, do: BackendDo, context: int | None, wait: float) -> None:
         supervisor = watched.supervisor
         assert supervisor is not None
         match do:
             case BackendDo.PAUSE:
-                supervisor.pause(by_hand=True)
+                supervisor.pause_by_hand()
             case BackendDo.RESUME:
-                supervisor.resume_process()
-            case BackendDo.RESTART if wait and not is_paused(watched):
-                watched.asked = AskedRestart(context, self._clock.monotonic() + wait)
+                supervisor.resume_by_hand()
             case BackendDo.RESTART:
-                self._restart(watched, context)
-
-    def _restart(self, watched: Watched, context: int | None) -> None:
-        supervisor = watched.supervisor
-        assert supervisor is not None
-        watched.asked = None
-        # Since it was asked for, relief or the end of the process may have been faster.
-        if asked_by_hand.refusal(_stage_facts(watched), BackendDo.RESTART) is None:
-            self._care.end(watched)
-            supervisor.restart_by_hand(asked_by_hand.plan_of(supervisor.state, context), context)
+                # What is stopped does not get on with its requests.
+                seconds = 0.0 if is_paused(watched) else wait
+                plan = asked_by_hand.plan_of(supervisor.state, context)
+                supervisor.restart_by_hand(plan, context, seconds=seconds)
 
 
 def is_paused(watched: Watched) -> bool:
@@ -100,17 +82,12 @@ def _busy(watched: Watched) -> int | None:
     return None if found is None else int(found)
 
 
-def _stage_facts(watched: Watched) -> asked_by_hand.ByHandFacts:
-    supervisor = watched.supervisor
-    return asked_by_hand.ByHandFacts(watched.name, None if supervisor is None else supervisor.state)
-
-
 def _facts(watched: Watched, settings: Settings, do: BackendDo, *, now: bool) -> asked_by_hand.ByHandFacts:
     supervisor = watched.supervisor
     return asked_by_hand.ByHandFacts(
         backend=watched.name,
         state=None if supervisor is None else supervisor.state,
-        waiting=watched.asked is not None and not now,
+        waiting=supervisor is not None and supervisor.waits_by_hand and not now,
         runs=supervisor is not None and supervisor.process is not None,
         # What the last look saw may be over: to stop it again does no harm, to let it go on neither.
         paused=is_paused(watched)

@@ -14,7 +14,6 @@ from moetuned.parse.cgroup_names import cgroup_name, container_of
 from moetuned.schema.backend_abilities import Abilities, Way
 from moetuned.schema.config import SuperviseCommand, SuperviseContainer, SuperviseProcess, SuperviseUnit
 from moetuned.schema.supervision import Change, LaunchView, SupervisionView
-from moetuned.schema.units import format_duration
 
 _WAYS = {"context": "context", "prompt_cache_mib": "prompt_cache", "slots": "slots", "cache_type": "cache_types"}
 """Of `host.service.VALUES`, the field of `Abilities`."""
@@ -23,23 +22,19 @@ _WAYS = {"context": "context", "prompt_cache_mib": "prompt_cache", "slots": "slo
 _WORDS = {SuperviseContainer: "supervise.run", SuperviseCommand: "supervise.restart"}
 
 
-def supervision_view(watched: Watched, now: float) -> SupervisionView:
-    """Who runs it, at `now` (monotonic seconds)."""
+def supervision_view(watched: Watched) -> SupervisionView:
+    """Who runs it."""
     supervisor = watched.supervisor
     seconds, source = restart_seconds(watched)
     if supervisor is None:
         return SupervisionView(who=_somebody(watched), log=_unit_log(watched))
     supervise = supervisor.config.supervise
     tag = None if supervise is None else type(supervise).__struct_config__.tag
-    waits = None
-    if watched.asked is not None:
-        left = format_duration(max(1.0, round(watched.asked.until - now)))
-        waits = f"is restarted once its requests are answered, in {left} at the latest"
     return SupervisionView(
         by=None if tag is None else str(tag),
         who=supervisor.who,
         stage=supervisor.state.stage.value,
-        waits=waits,
+        waits=supervisor.before_restart,
         paused=supervisor.paused,
         restart_seconds=seconds,
         restart_source=source,

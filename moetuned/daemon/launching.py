@@ -50,7 +50,7 @@ class Launching:
             done(prepared or as_it_is)
 
         key = f"preparing the start of {config.name}"
-        if not self._workers.submit(Lane.WORK, key, lambda: look(config, plan, settings), found):
+        if not self._workers.submit(Lane.RELIEF, key, lambda: look(config, plan, settings), found):
             done(as_it_is)  # An earlier one has not answered yet.
 
 

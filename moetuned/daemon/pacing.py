@@ -23,7 +23,20 @@ def seen(backends: Sequence[Watched], *, triggered: bool, waiting: str | None = 
         headroom_bytes=min(known) if known and len(known) == len(left) else None,
         backends=bool(running),
         triggered=triggered,
+        quick=next((found for watched in backends if (found := _quick(watched)) is not None), None),
     )
+
+
+def _quick(watched: Watched) -> str | None:
+    """Why this one must be looked at at once, one phrase; None: it need not."""
+    supervisor = watched.supervisor
+    if supervisor is not None and supervisor.held:
+        return f"{watched.name} is paused for a second look"
+    if supervisor is not None and supervisor.draining:
+        return f"{watched.name} waits for its restart"
+    if watched.verdict.memory == MemoryState.CRITICAL and watched.relief.looks == 1:
+        return f"{watched.name}: memory is critical, and a second look decides"
+    return None
 
 
 def does_nothing(watched: Watched) -> bool:

@@ -153,9 +153,6 @@ class ProcessSupervisor(Supervisor):
         self._note_end(told)
         self._do(sv.exited(self.state, told, self._clock.monotonic()))
 
-    def _restarting(self, plan: sv.LaunchPlan, *, hurry: bool) -> sv.Moved:
-        return sv.restart(self.state, plan, self._clock.monotonic(), hurry=hurry)
-
 
 def _told(how: spawn.Exit) -> str:
     """How it ended; whoever sends SIGKILL when nobody meant to is most often the kernel."""

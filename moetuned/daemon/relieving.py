@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import logging
 
+import msgspec
+
+from moetuned import backends
 from moetuned.daemon.announcer import Announcer
 from moetuned.daemon.model_care import ModelCare, kv_cost
 from moetuned.daemon.neighbours import Neighbours
 from moetuned.daemon.settings import Settings, relief_settings
+from moetuned.daemon.supervisor import Supervisor
 from moetuned.daemon.watched import Watched
 from moetuned.decide import relief
 from moetuned.decide.kv_choices import kv_choices
 from moetuned.decide.launch_facts import prompt_cache_mib
 from moetuned.decide.relief_ladder import KvChoices
 from moetuned.decide.relief_plan import relief_plan
+from moetuned.decide.slot_saving import ConversationFacts, is_unified
 from moetuned.decide.supervision import LaunchPlan, Stage
 from moetuned.schema.action import RestartBackend
 from moetuned.schema.event import EventName
 from moetuned.schema.relief import ReliefPlan, StepName
 from moetuned.schema.units import format_bytes, format_rate
+from moetuned.schema.verdict import MemoryState
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +57,8 @@ def relieve(
         message = f"{watched.name}: memory is near its limit and moetuned can free no more: {decided.exhausted}"
         reasons = tuple(reason for reason in watched.verdict.reasons if reason.axis == "memory")
         announcer.say(EventName.RELIEF_EXHAUSTED, watched.name, message, reasons)
+    if supervisor is not None:
+        _meanwhile(supervisor, decided)
     if StepName.STOP_WARMING in decided.own:
         care.interrupt_warming(watched)
     if StepName.RELEASE_PROTECTION in decided.own:
@@ -58,8 +66,50 @@ def relieve(
     if decided.restart is not None and supervisor is not None:
         log.warning("%s: restarting it: %s", watched.name, decided.restart.reason)
         _report(watched, f"restart: {decided.restart.reason}", logged=True)
-        care.end(watched)
-        supervisor.restart(launch_plan(decided.restart, supervisor.state.plan), decided.restart.reason)
+        plan = launch_plan(decided.restart, supervisor.state.plan)
+        supervisor.restart(plan, decided.restart.reason, seconds=decided.drain_seconds or 0.0)
+
+
+def _meanwhile(supervisor: Supervisor, decided: relief.Relief) -> None:
+    """What becomes of a restart that waits, and of a process that was stopped for a second look."""
+    if decided.call_off:
+        supervisor.call_off()
+    elif supervisor.draining and decided.drain_seconds is not None:
+        supervisor.hasten(decided.drain_seconds)
+    if decided.pause:
+        supervisor.hold()
+    elif supervisor.held and decided.restart is None:
+        supervisor.let_on()
+
+
+def conversation_facts(watched: Watched) -> ConversationFacts:
+    """What is known of its slots and of how they are saved."""
+    said, http, kv = watched.description, None if watched.sample is None else watched.sample.http, _kv_choices(watched)
+    known = backends.abilities(watched.kind)
+    return ConversationFacts(
+        url=watched.url,
+        pid=None if watched.process is None else watched.process.pid,
+        can_save=known is not None and known.saves_slots,
+        directory=None if said is None else said.slot_save_path,
+        kv_bytes_per_token=kv_cost(watched),
+        unified=is_unified(None if http is None else http.slots, watched.context_now()),
+        windows=None if kv is None else kv.checkpoint_bytes > 0,
+    )
+
+
+def _conversations(watched: Watched, plan: RestartBackend | None) -> str | None:
+    """What becomes of its conversations in that restart, for people; None: there is none."""
+    supervisor = watched.supervisor
+    if plan is None or supervisor is None or supervisor.conversations is None:
+        return None
+    now = supervisor.state.plan
+    lost = supervisor.conversations.why_lost(now, launch_plan(plan, now))
+    if lost is not None:
+        return f"its conversations are lost: {lost}"
+    return (
+        f"conversations of less than {plan.context_length} tokens go on without being read again, unless memory is critical: they are saved "
+        "to disk before and read after"
+    )
 
 
 def launch_plan(restart: RestartBackend, now: LaunchPlan) -> LaunchPlan:
@@ -77,7 +127,10 @@ def plan_of(watched: Watched, settings: Settings, now: float) -> ReliefPlan:
     """What would be done at `now`, for people who ask."""
     limits = relief_settings(settings, watched.memory.limit_bytes or 0, watched.cache_when_steady_bytes)
     facts = relief_facts(watched, settings)
-    return relief_plan(watched.relief, watched.verdict, watched.memory, facts, limits, now, watched.relief_reports)
+    plan = relief_plan(watched.relief, watched.verdict, watched.memory, facts, limits, now, watched.relief_reports)
+    found = relief.ladder(watched.relief, watched.name, watched.memory, facts, limits)
+    conversations = _conversations(watched, None if found is None else found.restart)
+    return msgspec.structs.replace(plan, conversations=conversations)
 
 
 def relief_facts(watched: Watched, settings: Settings) -> relief.ReliefFacts:
@@ -98,7 +151,7 @@ def relief_facts(watched: Watched, settings: Settings) -> relief.ReliefFacts:
         minimum_context=least_context(watched, settings),
         prompt_cache_mib=prompt_cache_mib(watched.kind, watched.description, watched.prompt_cache_mib()),
         kv_bytes_per_token=kv_cost(watched),
-        ready=watched.ready_at is not None and (supervisor is None or supervisor.state.stage == Stage.READY),
+        ready=watched.ready_at is not None and (supervisor is None or _may_act(watched, supervisor)),
         slots_changeable=sets("slots"),
         checkpoints_changeable=sets("checkpoints"),
         cache_type_changeable=sets("cache_type"),
@@ -112,6 +165,8 @@ def relief_facts(watched: Watched, settings: Settings) -> relief.ReliefFacts:
         locked_bytes=watched.protect.locked_bytes if watched.protect.state in ("locking", "held") else 0,
         restart_seconds=seconds,
         restart_source=source,
+        draining=supervisor is not None and supervisor.draining,
+        pausable=settings.pause and supervisor is not None and supervisor.pausable,
     )
 
 
@@ -120,6 +175,12 @@ def least_context(watched: Watched, settings: Settings) -> int:
     context = None if watched.config is None else watched.config.context
     minimum = _DEFAULT_MINIMUM_CONTEXT if context is None else context.minimum
     return max(minimum, settings.minimum_context or 0)
+
+
+def _may_act(watched: Watched, supervisor: Supervisor) -> bool:
+    """One that is paused by hand does not grow, and is left alone until memory is critical."""
+    resting = supervisor.paused_wall_seconds is not None and watched.verdict.memory is not MemoryState.CRITICAL
+    return supervisor.state.stage == Stage.READY and not resting
 
 
 def restart_seconds(watched: Watched) -> tuple[float | None, str]:

@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterator
 
 from moetuned import backends
 from moetuned.daemon import discovery, warm_baseline
+from moetuned.daemon.conversations import Conversations
 from moetuned.daemon.loop import Loop
 from moetuned.daemon.matching import match
 from moetuned.daemon.model_care import ModelCare
 from moetuned.daemon.probing import Probing
 from moetuned.daemon.process_supervisor import Prepare, ProcessSupervisor
+from moetuned.daemon.relieving import conversation_facts
 from moetuned.daemon.service_supervisor import ServiceSupervisor
 from moetuned.daemon.services import service_of
 from moetuned.daemon.supervisor import Supervisor
@@ -154,16 +156,23 @@ class Roster:
             leaving.say = say
             leaving.reconfigure(config)
             watched.supervisor = leaving
+            self._tie(watched, leaving)
             watched.relief = relief.ReliefState(restarted_at=leaving.relief_restarts)
             leaving.resume()
             return
         supervisor = self._supervisor(config, say)
         watched.supervisor = supervisor
+        self._tie(watched, supervisor)
         supervisor.start()
         # Cool-down and budget outlive the daemon that made the restarts; no other start counts for them.
         watched.relief = relief.ReliefState(restarted_at=supervisor.relief_restarts)
         if supervisor.warm is not None:
             warm_baseline.restore(watched, supervisor.warm, self._clock.monotonic())
+
+    def _tie(self, watched: Watched, supervisor: Supervisor) -> None:
+        """What it does for its backend that needs to know more than the process."""
+        supervisor.before_end = lambda: self._care.end(watched)
+        supervisor.conversations = Conversations(watched.name, self._workers, lambda: conversation_facts(watched))
 
     def _supervisor(self, config: Backend, say: Callable[[EventName, str], None]) -> Supervisor:
         if isinstance(config.supervise, SuperviseProcess):
@@ -351,6 +360,8 @@ class Roster:
         self._probing.aim(watched)
         configured = None if watched.config is None else watched.config.model
         self._care.learn_model(watched, found.model_path or configured)
+        if watched.supervisor is not None and watched.supervisor.conversations is not None:
+            watched.supervisor.conversations.sweep()
 
     # Leaving
 

@@ -46,6 +46,7 @@ class ServiceSupervisor(Supervisor):
     ) -> None:
         """`workers` does what the manager is asked."""
         super().__init__(config, loop, clock, record_directory, say, timing)
+        self.state = msgspec.structs.replace(self.state, managed=True)
         self._workers = workers
         self._service = service
         self._settable: frozenset[str] = frozenset()
@@ -173,9 +174,6 @@ class ServiceSupervisor(Supervisor):
         self._note_end(how)
         now = self._clock.monotonic()
         self._do(managed.ended(self.state, how, now, self.who, by_owner=state.stopped_by_owner))
-
-    def _restarting(self, plan: sv.LaunchPlan, *, hurry: bool) -> sv.Moved:
-        return managed.restart(self.state, plan, self._clock.monotonic(), hurry=hurry)
 
     def _take(self, identity: ProcessIdentity) -> None:
         process = spawn.adopt(identity)

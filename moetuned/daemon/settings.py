@@ -18,7 +18,7 @@ CACHE_SHARE = 4
 """And room for the page cache the model ran well with, at most this part of the limit."""
 
 LOOKS = 2
-"""Relief samples again before it acts, unless memory is critical."""
+"""Relief samples again before it acts, unless the limit would come before that."""
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -35,6 +35,8 @@ class Settings(msgspec.Struct, frozen=True):
     at_most_seconds: float
     cool_down_seconds: float
     settle_seconds: float
+    drain_seconds: float
+    pause: bool
     steps: tuple[StepName, ...]
     minimum_context: int | None
     before_start: BeforeStart
@@ -61,6 +63,8 @@ def settings_of(config: Config) -> Settings:
         at_most_seconds=period,
         cool_down_seconds=parse_duration(config.relief.cool_down),
         settle_seconds=parse_duration(config.relief.settle),
+        drain_seconds=parse_duration(config.relief.drain),
+        pause=config.relief.pause,
         steps=tuple(config.relief.steps),
         minimum_context=config.relief.minimum_context,
         before_start=config.relief.before_start,
@@ -92,4 +96,5 @@ def relief_settings(settings: Settings, limit_bytes: int, cache_when_steady_byte
         steps=settings.steps,
         settle_seconds=settings.settle_seconds,
         looks=LOOKS,
+        drain_seconds=settings.drain_seconds,
     )

@@ -66,14 +66,14 @@ def backend_view(watched: Watched, now: float) -> BackendView:
         learning=_learning(watched),
         prefill=prefill_view(watched.detector.prefill, watched.facts),
         state=_state(watched),
-        supervision=supervision_view(watched, now),
+        supervision=supervision_view(watched),
         launch=launch_view(watched),
     )
 
 
 def _state(watched: Watched) -> str:
     state = None if watched.supervisor is None else watched.supervisor.state
-    return state_word(watched.verdict, state, paused=is_paused(watched), waits=watched.asked is not None)
+    return state_word(watched.verdict, state, paused=is_paused(watched))
 
 
 def _learning(watched: Watched) -> str | None:
@@ -90,7 +90,11 @@ def backend_sentence(watched: Watched, now: float) -> str:
         )
         return watched.supervisor.paused or f"{by_others} {watched.name}"
     prefill = prefill_view(watched.detector.prefill, watched.facts)
-    return sentence(watched.verdict, signals, watched.memory, now, _absence(watched, now), prefill)
+    said = sentence(watched.verdict, signals, watched.memory, now, _absence(watched, now), prefill)
+    if watched.supervisor is None:
+        return said
+    waits = watched.supervisor.before_restart
+    return said if waits is None else f"{waits}; {said}"
 
 
 def _absence(watched: Watched, now: float) -> str | None:

@@ -8,14 +8,17 @@ from __future__ import annotations
 import abc
 import logging
 import selectors
+import time
 from collections.abc import Callable, Sequence
 
 import msgspec
 
+from moetuned.daemon.conversations import Conversations
 from moetuned.daemon.loop import Loop
 from moetuned.decide import supervision as sv
 from moetuned.host import spawn
 from moetuned.host.clock import Clock
+from moetuned.host.pause_guard import PauseGuard
 from moetuned.host.processes import ProcessIdentity
 from moetuned.schema.backend_description import BackendDescription
 from moetuned.schema.config import Backend
@@ -28,6 +31,11 @@ log = logging.getLogger(__name__)
 Say = Callable[[EventName, str], None]
 _RESTARTS = 8
 """So many of the last restarts are shown."""
+
+PAUSE_SECONDS = 3.0
+"""A process that is stopped for a second look is continued after this long, whatever happens."""
+PAUSE_AGAIN_SECONDS = 30.0
+"""It is not stopped again sooner."""
 
 
 def preferred_plan(config: Backend) -> sv.LaunchPlan:
@@ -68,14 +76,23 @@ class Supervisor(abc.ABC):
         self.before_start: str | None = None
         """What was different at its last start from what the config asks for, and why; None: nothing."""
         self._recorded: backend_record.BackendRecord | None = None
+        self.conversations: Conversations | None = None
+        """What saves its conversations over a restart; None: nothing does."""
+        self.paused_wall_seconds: float | None = None
+        """Since when (Unix time) it is paused by hand; None: it is not."""
+        self._waiting: tuple[RestartCause, str, sv.LaunchPlan] | None = None
+        """A restart that waits: because of what, in one sentence, and with what. It counts once it begins."""
+        self._guard: PauseGuard | None = None
+        self._released: PauseGuard | None = None
+        self._held_at: float | None = None
+        self.before_end: Callable[[], None] = lambda: None
+        """Called when its process is about to be told to end."""
         self.state = sv.Supervision(config.name, preferred_plan(config), timing)
         self.restarts: tuple[Restart, ...] = ()
         """The last ones since the daemon started, oldest first."""
         self.restarts_by_cause: dict[str, int] = {}
         self.chosen_context: int | None = None
         """The context that somebody asked for by hand; until relief or the config wants another one."""
-        self.paused: str | None = None
-        """Why its process is stopped, the end of the sentence "NAME …"; None: moetuned did not stop it."""
         self.cause: RestartCause | None = None
         """Of the start that is made next, or was made last; None: it was the first."""
         self._restart_at: float | None = None
@@ -113,6 +130,11 @@ class Supervisor(abc.ABC):
         """A search found it: its process, and what its own command line and environment say. What is known better stays."""
 
     @property
+    def before_restart(self) -> str | None:
+        """What a restart under way waits for while it still answers, the end of a sentence; None: there is none."""
+        return sv.before_restart(self.state, self._clock.monotonic())
+
+    @property
     def absence(self) -> str | None:
         """Why it does not run, the end of a sentence; None when there is nothing to add."""
         return sv.absence(self.state, self._clock.monotonic())
@@ -127,44 +149,142 @@ class Supervisor(abc.ABC):
         """Who runs it, for people."""
         return "moetuned, as its child"
 
-    def restart(self, plan: sv.LaunchPlan, why: str = "") -> None:
-        """End it and start it again with `plan`, to free memory; `why` is one sentence."""
-        self.chosen_context = None
-        self._count_restart()
-        self._note_restart(RestartCause.RELIEF, why, plan)
-        self._do(self._restarting(plan, hurry=True))
+    def restart(self, plan: sv.LaunchPlan, why: str = "", *, seconds: float = 0.0) -> None:
+        """Start it again with `plan` to free memory, `why` is one sentence: once it works on no request, after so many seconds at the latest.
 
-    def _count_restart(self) -> None:
-        # Recorded with the process that is started: a restart that a killed daemon did not finish must not hold up the next one.
-        self.relief_restarts = (*self.relief_restarts, self._clock.monotonic())[-backend_record.MOST_RESTARTS :]
+        Its conversations are saved, if they can be and there is time. Until its process is told to end, `call_off` takes that back.
+        """
+        self._drain(RestartCause.RELIEF, why, plan, seconds)
 
-    @abc.abstractmethod
-    def _restarting(self, plan: sv.LaunchPlan, *, hurry: bool) -> sv.Moved:
-        """A restart with `plan` begins. `hurry`: memory runs out."""
-
-    def restart_by_hand(self, plan: sv.LaunchPlan, context: int | None = None) -> None:
+    def restart_by_hand(self, plan: sv.LaunchPlan, context: int | None = None, *, seconds: float = 0.0) -> None:
         """The same because somebody asked for it; that counts for no cool-down. `context`: the one that was asked for."""
         self.chosen_context = context or self.chosen_context
         why = "somebody asked for it"
         if context is not None:
             why += f", with a context of {context} tokens"
-        self._note_restart(RestartCause.BY_HAND, why, plan)
-        self._do(self._restarting(plan, hurry=False))
+        self._drain(RestartCause.BY_HAND, why, plan, seconds)
 
-    def pause(self, *, by_hand: bool) -> None:
-        """Stop its processes where they are; their memory stays. Nothing happens when there is none."""
-        if self.process is not None:
-            log.info("%s: pausing process %d", self.config.name, self.process.identity.pid)
-            self.process.pause()
-            go_on = f"; it goes on after: moetunectl backend resume {self.config.name}"
-            self.paused = f"is paused{' by hand' + go_on if by_hand else ' until memory is freed'}"
+    def _drain(self, cause: RestartCause, why: str, plan: sv.LaunchPlan, seconds: float) -> None:
+        kept = self.conversations is not None and self.conversations.why_lost(self.state.plan, plan) is None
+        self._waiting = (cause, why, plan)
+        hurry = cause is RestartCause.RELIEF
+        self._do(sv.drain(self.state, plan, self._clock.monotonic(), seconds, saves=kept, hurry=hurry))
+        if not self.draining:
+            self._begin_restart()
 
-    def resume_process(self) -> None:
-        """Let its processes go on, whoever stopped them."""
-        if self.process is not None:
-            log.info("%s: process %d goes on", self.config.name, self.process.identity.pid)
+    def _begin_restart(self) -> None:
+        """The restart that waited is made now: it counts, and is remembered."""
+        waiting, self._waiting = self._waiting, None
+        if waiting is None:
+            return
+        cause, why, plan = waiting
+        if cause is RestartCause.RELIEF:
+            self.chosen_context = None
+            # Recorded with the process that is started: a restart that a killed daemon did not finish must not hold up the next one.
+            self.relief_restarts = (*self.relief_restarts, self._clock.monotonic())[-backend_record.MOST_RESTARTS :]
+        self._note_restart(cause, why, plan)
+
+    @property
+    def draining(self) -> bool:
+        """Whether a restart waits, and can be called off."""
+        return self.state.stage in (sv.Stage.DRAINING, sv.Stage.SAVING)
+
+    @property
+    def waits_by_hand(self) -> bool:
+        """Whether that is one that somebody asked for."""
+        return self.draining and self._waiting is not None and self._waiting[0] is RestartCause.BY_HAND
+
+    def hasten(self, seconds: float) -> None:
+        """The restart that waits may wait no longer than that."""
+        self._do(sv.hasten(self.state, self._clock.monotonic(), seconds))
+
+    def call_off(self) -> None:
+        """The restart that waits is not needed any more."""
+        self._waiting = None
+        self._do((sv.call_off(self.state), ()))
+
+    def hear(self, busy: int | None, answered_at: float | None) -> None:
+        """It said at `answered_at` (monotonic) that it works on so many requests; None: not known."""
+        self._do(sv.heard(self.state, busy, answered_at, self._clock.monotonic()))
+
+    # Pausing
+
+    @property
+    def held(self) -> bool:
+        """Whether its process is stopped for a second look."""
+        return self._held_at is not None and self._guard is not None
+
+    @property
+    def pausable(self) -> bool:
+        """Whether it may be stopped for a second look now."""
+        rested = self._held_at is None or self._clock.monotonic() - self._held_at >= PAUSE_AGAIN_SECONDS
+        return (
+            self.process is not None
+            and self.paused_wall_seconds is None
+            and self._guard is None
+            and self._released is None
+            and rested
+        )
+
+    @property
+    def paused(self) -> str | None:
+        """Why moetuned has stopped its process, the end of the sentence "NAME …"; None: it has not."""
+        if self.paused_wall_seconds is not None:
+            since = time.strftime("%H:%M", time.localtime(self.paused_wall_seconds))
+            return f"is paused by hand since {since}; it goes on after: moetunectl backend resume {self.config.name}"
+        return "is paused for a moment, because memory runs out" if self.held else None
+
+    def hold(self) -> None:
+        """Stop its process for a second look, for `PAUSE_SECONDS` at most, also when the daemon does not live so long."""
+        if not self.pausable or self.process is None:
+            return
+        self._held_at = self._clock.monotonic()
+        try:
+            self._guard = PauseGuard(self.process.identity, PAUSE_SECONDS)
+        except OSError as error:
+            log.warning("%s: it is not paused for a second look: %s", self.config.name, error)
+            return
+        log.warning("%s: pausing process %d for a second look", self.config.name, self.process.identity.pid)
+        self.process.pause()
+
+    def let_on(self) -> None:
+        """Continue what was stopped for a second look."""
+        guard, self._guard = self._guard, None
+        if guard is None:
+            return
+        if self.process is not None and self.paused_wall_seconds is None:
             self.process.resume()
-        self.paused = None
+        guard.release()
+        self._released = guard
+
+    def pause_by_hand(self) -> None:
+        """Stop its process until `resume_by_hand`, also beyond this daemon. Nothing happens when it does not run."""
+        if self.process is None or self.state.stage not in (sv.Stage.LOADING, *sv.UP):
+            return
+        self.call_off()
+        if self.paused_wall_seconds is None:
+            self._note_paused(self._clock.wall())
+        self.process.pause()
+
+    def resume_by_hand(self) -> None:
+        """Let its process go on, whoever stopped it."""
+        if self.paused_wall_seconds is not None:
+            self._note_paused(None)
+        if self.process is not None:
+            self.process.resume()
+
+    def _note_paused(self, wall_seconds: float | None) -> None:
+        self.paused_wall_seconds = wall_seconds
+        if self._recorded is not None:
+            self._amend(
+                msgspec.structs.replace(self._recorded, paused_wall_seconds=wall_seconds), "that it is paused by hand"
+            )
+
+    def _continue(self) -> None:
+        """It was told to end, which only a process that runs does."""
+        self.let_on()
+        if self.paused_wall_seconds is not None:
+            self.resume_by_hand()
 
     def reconfigure(self, config: Backend) -> None:
         """Use this entry of the config from the next start on."""
@@ -213,6 +333,10 @@ class Supervisor(abc.ABC):
 
     def tick(self) -> None:
         """Time passed."""
+        if self._held_at is not None and self._clock.monotonic() - self._held_at >= PAUSE_SECONDS:
+            self.let_on()
+        if self._released is not None and self._released.ended:
+            self._released = None
         self._do(sv.tick(self.state, self._clock.monotonic()))
 
     @property
@@ -245,6 +369,7 @@ class Supervisor(abc.ABC):
 
     def let_go(self) -> None:
         """Stop watching without ending it: the next daemon takes it over."""
+        self.let_on()
         if self.process is not None:
             self._loop.remove(self.process.fileno())
             self.process.close()
@@ -276,16 +401,46 @@ class Supervisor(abc.ABC):
                     self._ran, self._ended_how = True, None
                     self._start(plan)
                 case sv.Terminate():
+                    self._begin_restart()
+                    self.before_end()
                     self._terminate()
+                    self._continue()
+                case sv.SaveSlots(plan=plan, until=until):
+                    self._save(plan, until)
+                case sv.RestoreSlots(until=until):
+                    self._restore(until)
                 case sv.Kill():
                     log.warning("%s: it does not end within its time; killing it", self.config.name)
                     self.kill()
                 case sv.Ask(plan=plan):
+                    self._begin_restart()
+                    self.before_end()
                     self._ask(plan)
+                    self._continue()
                 case sv.Say(name=name, message=message):
                     self.say(name, message)
                 case sv.Note(message=message):
                     log.warning("%s", message)
+        if self.conversations is not None and not self.state.holds and self.state.stage is not sv.Stage.SAVING:
+            self.conversations.discard()
+
+    def _save(self, plan: sv.LaunchPlan, until: float) -> None:
+        def done(count: int) -> None:
+            self._do(sv.saved(self.state, self._clock.monotonic(), count))
+
+        if self.conversations is None:
+            done(0)
+        else:
+            self.conversations.save(plan, until, done)
+
+    def _restore(self, until: float) -> None:
+        def done(kept: int, lost: int) -> None:
+            self._do(sv.restored(self.state, self._clock.monotonic(), kept, lost))
+
+        if self.conversations is None:
+            done(0, 0)
+        else:
+            self.conversations.restore(until, done)
 
     def _failed_to_start(self, why: str) -> None:
         self._ended_how = f"it could not be started: {why}"
@@ -356,6 +511,7 @@ class Supervisor(abc.ABC):
             record.context_length, record.prompt_cache_mib, record.slots, record.checkpoints, record.cache_type
         )
         self.load_seconds = record.load_seconds
+        self.paused_wall_seconds = record.paused_wall_seconds
         self.state = sv.adopt(self.state, plan)
         if record.started_wall_seconds is not None:
             self.adopted_age_seconds = max(0.0, self._clock.wall() - record.started_wall_seconds)
@@ -369,7 +525,7 @@ class Supervisor(abc.ABC):
         return True
 
     def _watch(self, process: spawn.SupervisedProcess) -> None:
-        self.process, self._ran, self.paused = process, True, None
+        self.process, self._ran = process, True
         self._loop.add(process.fileno(), selectors.EVENT_READ, lambda _events: self._ended(process))
 
     def _ended(self, process: spawn.SupervisedProcess) -> None:
@@ -378,7 +534,8 @@ class Supervisor(abc.ABC):
         if how is None:
             return
         self._loop.remove(descriptor)
-        self.process, self._recorded, self.paused = None, None, None
+        self.let_on()
+        self.process, self._recorded, self.paused_wall_seconds = None, None, None
         log.info("%s: process %d %s", self.config.name, process.identity.pid, how)
         try:
             backend_record.remove(self.config.name, self._directory)

@@ -37,16 +37,6 @@ from moetuned.state.backend_record import WarmBaseline
 _numbers = itertools.count(1)
 
 
-class AskedRestart(msgspec.Struct, frozen=True):
-    """A restart by hand that waits until no request is being answered, at most until `until` (monotonic seconds).
-
-    `context`: the one that was asked for, tokens; None: none was.
-    """
-
-    context: int | None
-    until: float
-
-
 class Watched:
     """One backend: what the config says, what was found, what was decided last.
 
@@ -67,8 +57,6 @@ class Watched:
         self.description: BackendDescription | None = None
         self.command: tuple[str, ...] = ()
         """Its command line, without what may be secret; (): not known yet."""
-        self.asked: AskedRestart | None = None
-        """A restart that somebody asked for and that waits for its requests."""
         self.cgroup = MemoryCgroup()
         self.next_cgroup: float = at_seconds
         self.disks: tuple[str, ...] = ()

@@ -13,11 +13,14 @@ _PHASES = {
     Phase.DECODE: "answering",
     Phase.UNKNOWN: "unknown",
 }
-_STAGES = {Stage.STOPPED: "stopped", Stage.WAITING: "waiting", Stage.BROKEN: "broken"}
+_STAGES = {
+    Stage.STOPPED: "stopped", Stage.WAITING: "waiting", Stage.BROKEN: "broken",
+    Stage.DRAINING: "draining", Stage.SAVING: "draining", Stage.RESTORING: "restarting",
+}  # fmt: skip
 
 
-def state_word(verdict: Verdict, state: Supervision | None, *, paused: bool = False, waits: bool = False) -> str:
-    """One word. `state` None: only watched. `paused`: moetuned stopped its process; `waits`: it is to be restarted after its requests.
+def state_word(verdict: Verdict, state: Supervision | None, *, paused: bool = False) -> str:
+    """One word. `state` None: only watched. `paused`: moetuned stopped its process.
 
     absent, stopped, starting, loading, restarting, draining, ending, waiting (until it is tried again), broken (it failed so often that
     it is left stopped), paused, hung, thrashing, prefill, answering, idle, unknown.
@@ -27,8 +30,6 @@ def state_word(verdict: Verdict, state: Supervision | None, *, paused: bool = Fa
         return "paused"
     if state is not None and (word := _of_supervision(state, verdict.phase)) is not None:
         return word
-    if waits:
-        return "draining"
     if "hung" in signals:
         return "hung"
     return "thrashing" if verdict.paging is Paging.THRASHING else _PHASES[verdict.phase]

@@ -1,14 +1,15 @@
 """Life of a backend that another manager starts and ends: moetuned follows it and may ask for a restart with other values.
 
-Pure, on the state of `decide.supervision`. The manager decides whether one that ended is started again, and sees to it that it never
-runs twice; one that its owner stopped stays stopped.
+Pure, on the state of `decide.supervision` with `managed`. The manager decides whether one that ended is started again, and sees to it
+that it never runs twice; one that its owner stopped stays stopped.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from moetuned.decide.supervision import Ask, Kill, LaunchPlan, Moved, Note, Say, Stage, Supervision
+from moetuned.decide import supervision as sv
+from moetuned.decide.supervision import UP, Moved, Note, Say, Stage, Supervision
 from moetuned.schema.event import EventName
 from moetuned.schema.units import format_duration
 
@@ -18,12 +19,12 @@ APPEAR_SECONDS = 120.0
 _replace = msgspec.structs.replace
 
 
-def appeared(state: Supervision, plan: LaunchPlan | None = None) -> Supervision:
-    """A process of it was found that is not the one before. `plan`: what it runs with; None: as asked for, or not known."""
+def appeared(state: Supervision) -> Supervision:
+    """A process of it was found that is not the one before."""
     state = _replace(state, stage=Stage.LOADING, kill_at=None, retry_at=None)
-    if state.next_plan is not None:
-        state = _replace(state, plan=state.next_plan, next_plan=None, restarts=state.restarts + 1)
-    return state if plan is None else _replace(state, plan=plan)
+    if state.next_plan is None:
+        return state
+    return _replace(state, plan=state.next_plan, next_plan=None, restarts=state.restarts + 1)
 
 
 def ended(state: Supervision, how: str, now: float, manager: str, *, by_owner: bool = False) -> Moved:
@@ -31,9 +32,9 @@ def ended(state: Supervision, how: str, now: float, manager: str, *, by_owner: b
     if state.stage is Stage.STOPPING:
         # Only now the time in which the next one must appear begins.
         return _replace(state, kill_at=None, retry_at=now + APPEAR_SECONDS), ()
-    if state.stage not in (Stage.LOADING, Stage.READY):
+    if state.stage not in (Stage.LOADING, *UP):
         return state, ()
-    state = _replace(state, stage=Stage.STOPPED, restart_began=None, kill_at=None, retry_at=None)
+    state = _gone(state, down=state.down)
     if by_owner:
         return state, (Note(f"{state.backend} {how}; its owner stopped it, so it is left stopped"),)
     timing = state.timing
@@ -48,45 +49,32 @@ def ended(state: Supervision, how: str, now: float, manager: str, *, by_owner: b
     return _replace(state, exits=exits, down=True), (told,)
 
 
-def restart(state: Supervision, plan: LaunchPlan, now: float, *, hurry: bool = True) -> Moved:
-    """Have it restarted with `plan`; nothing while that is under way already. `hurry`: memory runs out."""
-    if state.stage is Stage.STOPPING:
-        return state, ()
-    patience = state.timing.restart_seconds if hurry else state.timing.terminate_seconds
-    running = state.stage in (Stage.LOADING, Stage.READY)
-    state = _replace(
-        state,
-        stage=Stage.STOPPING,
-        next_plan=plan,
-        restart_began=now,
-        kill_at=now + patience if running else None,
-        retry_at=None if running else now + APPEAR_SECONDS,
-    )
-    return state, (Ask(plan),)
-
-
 def refused(state: Supervision, why: str, *, running: bool) -> Moved:
     """The manager did not do it, `why` is a sentence. `running`: the process from before still runs."""
     if state.stage is not Stage.STOPPING:
         return state, ()
-    stage = Stage.READY if running else Stage.STOPPED
-    state = _replace(
-        state, stage=stage, next_plan=None, kill_at=None, retry_at=None, restart_began=None, down=not running
-    )
     message = f"{state.backend} could not be restarted: {why}"
-    return state, (Say(EventName.RELIEF_EXHAUSTED if running else EventName.BACKEND_DOWN, message),)
+    if running:
+        back = _replace(_gone(state, down=state.down), stage=Stage.READY)
+        return back, (Say(EventName.RELIEF_EXHAUSTED, message),)
+    return _gone(state, down=True), (Say(EventName.BACKEND_DOWN, message),)
+
+
+def _gone(state: Supervision, *, down: bool) -> Supervision:
+    """Stopped, with no restart under way."""
+    state = _replace(
+        state, stage=Stage.STOPPED, next_plan=None, kill_at=None, retry_at=None, restart_began=None, down=down
+    )
+    return _replace(state, drain_began=None, drain_until=None, stage_until=None, holds=False, busy=None)
 
 
 def tick(state: Supervision, now: float, manager: str) -> Moved:
-    """Time passed: kill what does not end, say so when none appears."""
-    if state.stage is not Stage.STOPPING:
-        return state, ()
-    if state.kill_at is not None and now >= state.kill_at:
-        return _replace(state, kill_at=now + state.timing.terminate_seconds), (Kill(),)
-    if state.retry_at is not None and now >= state.retry_at:
-        return refused(
-            state,
-            f"{manager} ended it and did not start it again within {format_duration(APPEAR_SECONDS)}",
-            running=False,
-        )
+    """Time passed: kill what does not end, say so when none appears, wait no longer for requests and conversations than was said."""
+    if state.stage is not Stage.STOPPING or state.kill_at is not None:
+        return sv.tick(state, now)
+    if state.retry_at is None:
+        return _replace(state, retry_at=now + APPEAR_SECONDS), ()
+    if now >= state.retry_at:
+        why = f"{manager} ended it and did not start it again within {format_duration(APPEAR_SECONDS)}"
+        return refused(state, why, running=False)
     return state, ()

@@ -2,7 +2,8 @@
 
 Pure: `step` takes the state and returns the next one with what to do. The steps are those of `decide.relief_ladder`. What needs no
 restart is done first and alone, and its effect is waited for; what needs one is joined into one restart. What did not move the numbers
-is reported and not done again before memory was well; nothing is done while headroom rises by itself.
+is reported and not done again before memory was well; nothing is done while headroom rises by itself. A restart waits for the requests
+that are worked on, as long as memory has time, and is called off when memory is well again before they have ended.
 """
 
 from __future__ import annotations
@@ -27,6 +28,12 @@ MOVED_BYTES = relief_ladder.NOTICEABLE_BYTES
 """and at least this much."""
 RISING_BYTES = 4 << 20
 """Headroom that grew by less from one look to the next does not rise."""
+END_SECONDS = 5.0
+"""So long before the limit a backend must be told to end: it may take that long (`Timing.restart_seconds` of `decide.supervision`)."""
+SQUEEZE_SECONDS = 3.0
+"""The limit comes within a look or two: there is no time for another one unless the backend is paused."""
+OWN_GROWTH = frozenset({"prompt_cache", "leak", "loading", "start", "unknown"})
+"""Kinds of growth (`decide.growth_kind`) that stop while the backend is paused, or may."""
 LOOKS_APART_SECONDS = 10.0
 """Looks further apart are not compared."""
 
@@ -36,7 +43,8 @@ class ReliefSettings(msgspec.Struct, frozen=True):
 
     `target_headroom_bytes`: headroom to restore, above the near limit so that it stays away. `near_headroom_bytes`: below it
     memory is near its limit whatever it does next. `settle_seconds` after a step its effect is judged; None: it is not judged.
-    `looks`: so many in a row must see that memory is near its limit before anything is done; critical is acted on at once.
+    `looks`: so many in a row must see that memory is near its limit before anything is done. `drain_seconds`: so long a restart waits for
+    requests to end, unless memory is critical.
     """
 
     act: bool
@@ -48,6 +56,7 @@ class ReliefSettings(msgspec.Struct, frozen=True):
     steps: tuple[StepName, ...] = DEFAULT_STEPS
     settle_seconds: float | None = None
     looks: int = 1
+    drain_seconds: float = 0.0
 
 
 class Trial(msgspec.Struct, frozen=True):
@@ -78,7 +87,9 @@ class ReliefState(msgspec.Struct, frozen=True):
 
 class Relief(msgspec.Struct, frozen=True):
     """One decision. `own`: steps to take that need no restart. `exhausted`: set at the tick at which nothing is left to do, the
-    sentence to say. `report`: what became of the steps before, set at the tick at which that is known.
+    sentence to say. `report`: what became of the steps before, set at the tick at which that is known. `drain_seconds`: so long the
+    restart, or the one under way, may still wait for requests; None: as was said before. `call_off`: the one under way is not needed.
+    `pause`: stop the process until the next look.
     """
 
     state: ReliefState
@@ -87,6 +98,9 @@ class Relief(msgspec.Struct, frozen=True):
     exhausted: str | None = None
     own: tuple[StepName, ...] = ()
     report: str | None = None
+    drain_seconds: float | None = None
+    call_off: bool = False
+    pause: bool = False
 
 
 def plan_restart(
@@ -118,6 +132,8 @@ def step(
     now: float,
 ) -> Relief:
     """Decide for one backend at `now` (monotonic seconds). Acts on nothing unknown, never twice within a cool-down."""
+    if facts.draining:
+        return _draining(state, verdict, memory, settings)
     if verdict.memory not in (MemoryState.NEAR_LIMIT, MemoryState.CRITICAL):
         return _away(state, verdict.memory)
     if state.restarting or not facts.ready:
@@ -125,6 +141,28 @@ def step(
     state, report, rising = _look(state, memory, facts, settings, now)
     decided = _decide(state, verdict, memory, facts, settings, now, rising=rising)
     return msgspec.structs.replace(decided, report=report)
+
+
+def drain_seconds(state: MemoryState, memory: MemoryView, settings: ReliefSettings) -> float:
+    """How long a restart may wait for requests to end: not at all when memory is critical, or its limit would come meanwhile."""
+    if state is MemoryState.CRITICAL:
+        return 0.0
+    if memory.seconds_to_limit is None:
+        return settings.drain_seconds
+    return max(0.0, min(settings.drain_seconds, memory.seconds_to_limit - END_SECONDS))
+
+
+def _draining(state: ReliefState, verdict: Verdict, memory: MemoryView, settings: ReliefSettings) -> Relief:
+    """The restart was decided on and its process was not told to end yet."""
+    if verdict.memory in (MemoryState.NEAR_LIMIT, MemoryState.CRITICAL):
+        return Relief(state, drain_seconds=drain_seconds(verdict.memory, memory, settings))
+    if verdict.memory is not MemoryState.OK or not state.restarting:  # a person asked for that one
+        return Relief(state)
+    well = msgspec.structs.replace(
+        state, restarting=False, restarted_at=state.restarted_at[:-1], trial=None, useless=(), looks=0, looked=None
+    )
+    report = "the restart was called off before its process was told to end: memory is not near its limit any more"
+    return Relief(well, report=report, call_off=True)
 
 
 def _away(state: ReliefState, memory: MemoryState) -> Relief:
@@ -196,9 +234,17 @@ def _decide(
         return Relief(state)
     plan = found.restart
     hurry = verdict.memory is MemoryState.CRITICAL or 0 < (memory.seconds_to_limit or 0.0) <= ACT_SECONDS
-    wait = _wait(state, memory, settings, hurry=hurry, rising=rising)
+    squeezed = memory.seconds_to_limit is not None and memory.seconds_to_limit <= SQUEEZE_SECONDS
+    if squeezed and state.looks < settings.looks and not rising and facts.pausable:
+        then = _restart(state, found, memory, facts, settings, verdict, now)
+        if then.restart is not None and memory.growth_kind in (*OWN_GROWTH, None):
+            return Relief(
+                state, would_do=(f"{then.restart.reason}, if that is so while it is paused, too",), pause=True
+            )
+    looks = 1 if squeezed else settings.looks
+    wait = _wait(state, memory, settings, looks, hurry=hurry, rising=rising)
     if wait is not None:
-        then = _restart(state, found, memory, facts, settings, verdict.backend, now)
+        then = _restart(state, found, memory, facts, settings, verdict, now)
         if then.would_do and not _can_wait(memory, settings):  # it would not be done then either
             return Relief(state, would_do=then.would_do)
         return Relief(state, would_do=() if plan is None else (f"{plan.reason}, {wait}",))
@@ -207,18 +253,20 @@ def _decide(
         if found.own_suffices or not hurry or plan is None:
             return Relief(state, own=_own_names(found))
         return msgspec.structs.replace(
-            _restart(state, found, memory, facts, settings, verdict.backend, now), own=_own_names(found)
+            _restart(state, found, memory, facts, settings, verdict, now), own=_own_names(found)
         )
-    return _restart(state, found, memory, facts, settings, verdict.backend, now)
+    return _restart(state, found, memory, facts, settings, verdict, now)
 
 
-def _wait(state: ReliefState, memory: MemoryView, settings: ReliefSettings, *, hurry: bool, rising: bool) -> str | None:
+def _wait(
+    state: ReliefState, memory: MemoryView, settings: ReliefSettings, looks: int, *, hurry: bool, rising: bool
+) -> str | None:
     """What is waited for before anything is done, the end of a sentence; None: it is time."""
     if _can_wait(memory, settings):
         return "if memory goes on growing"
     if rising:
         return "if headroom stops rising"
-    if state.looks < settings.looks and not hurry:
+    if state.looks < looks:
         return "if the next look says the same"
     trial = state.trial
     if trial is None or settings.settle_seconds is None or (hurry and not trial.restart):
@@ -238,7 +286,7 @@ def _restart(
     memory: MemoryView,
     facts: ReliefFacts,
     settings: ReliefSettings,
-    backend: str,
+    verdict: Verdict,
     now: float,
 ) -> Relief:
     """Restart it, or say why not."""
@@ -248,7 +296,9 @@ def _restart(
             return Relief(state)
         return _exhausted(state, f"no step that is left would free enough memory: {_why_none(found)}")
     if not facts.supervised:
-        return Relief(state, would_do=(f"{plan.reason}; moetuned does not supervise {backend}, do it yourself",))
+        return Relief(
+            state, would_do=(f"{plan.reason}; moetuned does not supervise {verdict.backend}, do it yourself",)
+        )
     if not settings.act:
         return Relief(state, would_do=(f"{plan.reason} (relief.mode is observe)",))
     recent = tuple(at for at in state.restarted_at if now - at < settings.at_most_seconds)
@@ -262,7 +312,7 @@ def _restart(
     sure = sum(step.sure_bytes for step in found.steps if step.taken and step.restart)
     trial = Trial(plan.steps, memory.headroom_bytes or 0, facts.own_bytes, sure, restart=True)
     after = msgspec.structs.replace(state, restarted_at=(*recent, now), restarting=True, exhausted=False, trial=trial)
-    return Relief(after, restart=plan)
+    return Relief(after, restart=plan, drain_seconds=drain_seconds(verdict.memory, memory, settings))
 
 
 def _can_wait(memory: MemoryView, settings: ReliefSettings) -> bool:

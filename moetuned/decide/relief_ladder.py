@@ -61,7 +61,8 @@ class ReliefFacts(msgspec.Struct, frozen=True):
     """What is known of the backend. `supervised`: moetuned may restart it; `..._changeable`: its command takes one.
 
     `grown_bytes`: of its own memory since it was ready; `locked_bytes`: of its model, by moetuned. `restart_seconds` None: unknown,
-    `restart_source` says why, or from what it is known. None is unknown everywhere.
+    `restart_source` says why, or from what it is known. `draining`: its restart waits for requests to end. `pausable`: its process may be
+    stopped for a moment. None is unknown everywhere.
     """
 
     supervised: bool
@@ -85,6 +86,8 @@ class ReliefFacts(msgspec.Struct, frozen=True):
     locked_bytes: int = 0
     restart_seconds: float | None = None
     restart_source: str = "neither a load of it nor its disk was measured yet"
+    draining: bool = False
+    pausable: bool = False
 
 
 class Ladder(msgspec.Struct, frozen=True):

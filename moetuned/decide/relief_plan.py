@@ -55,6 +55,8 @@ def _decision(
     left = format_bytes(memory.headroom_bytes)
     if verdict.memory not in _NEAR:
         return f"nothing: memory is {verdict.memory.value}, {left} are left (near its limit below {format_bytes(settings.near_headroom_bytes)})"
+    if facts.draining:
+        return "its restart waits for requests to end; it is called off if memory is well before that"
     if state.restarting:
         return "it is being restarted to free memory"
     if not facts.ready:

@@ -22,12 +22,14 @@ FALL_BYTES = 32 << 20
 LONGEST_SECONDS = 4.5
 """Below MAX_GAP_SECONDS of `decide.window`, with room for a late look."""
 BLIND_SECONDS = 1.5
+QUICK_SECONDS = 0.2
+"""While a process is stopped for a second look, or a restart waits, no later than this."""
 CALM_SECONDS = 10.0
 """So long nothing must happen before the interval doubles."""
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """What one look found. `busy`: why the next must come soon, one phrase; None: nothing asks for it.
+    """What one look found. `quick`: why the next must come at once, one phrase, None: it need not. `busy`: why the next must come soon, one phrase; None: nothing asks for it.
 
     `headroom_bytes`: the least that is left before a limit, None: unknown. `backends`: whether any runs. `triggered`: whether a PSI
     trigger will wake the loop when memory stalls.
@@ -37,6 +39,7 @@ class Seen(msgspec.Struct, frozen=True):
     headroom_bytes: float | None
     backends: bool
     triggered: bool
+    quick: str | None = None
 
 
 class TickInterval(msgspec.Struct, frozen=True):
@@ -60,6 +63,8 @@ def step(
 
     Anything unknown counts as busy.
     """
+    if seen.quick is not None:
+        return TickInterval(min(QUICK_SECONDS, interval_seconds), seen.quick, 0.0, seen.headroom_bytes)
     busy = seen.busy or _fast_memory(state, seen)
     if busy is not None:
         return TickInterval(interval_seconds, busy, 0.0, seen.headroom_bytes)

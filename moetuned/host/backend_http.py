@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import ipaddress
+import json
 import socket
 import time
 from urllib.parse import urlsplit
@@ -39,7 +40,6 @@ class Probe:
         self._may_sleep = may_sleep
         self._paths = paths
         self._timeout_seconds = timeout_seconds
-        self._host_header = f"[{self._host}]:{self._port}" if ":" in self._host else f"{self._host}:{self._port}"
         self._connection: socket.socket | None = None
         self._never: dict[str, str] = {}
         self._slots = self._metrics = ""
@@ -116,7 +116,7 @@ class Probe:
         deadline = time.monotonic() + self._timeout_seconds
         connection = self._connection or self._connect()
         connection.settimeout(self._timeout_seconds)
-        connection.sendall(f"GET {self._prefix}{path} HTTP/1.1\r\nHost: {self._host_header}\r\n\r\n".encode("ascii"))
+        connection.sendall(request_bytes(self._host, self._port, f"{self._prefix}{path}"))
         head, body = _receive(connection, deadline)
         if not head.keep_alive:
             self.close()
@@ -128,15 +128,51 @@ class Probe:
         return body.decode("utf-8", "replace")
 
     def _connect(self) -> socket.socket:
-        connection = socket.socket(socket.AF_INET6 if ":" in self._host else socket.AF_INET, socket.SOCK_STREAM)
-        try:
-            connection.settimeout(self._timeout_seconds)
-            connection.connect((self._host, self._port))
-        except OSError:
-            connection.close()
-            raise
-        self._connection = connection
-        return connection
+        self._connection = connect(self._host, self._port, self._timeout_seconds)
+        return self._connection
+
+
+def ask_once(
+    url: str, path: str, timeout_seconds: float, *, body: object = None, api_key: str | None = None
+) -> tuple[int, str]:
+    """Status and body of one answer: to a GET, or to a POST of `body` as JSON. With `api_key` where the server wants one.
+
+    Raises ValueError when `url` is no loopback address, TimeoutError, OSError, HttpError.
+    """
+    host, port, prefix = loopback_address(url)
+    deadline = time.monotonic() + timeout_seconds
+    with connect(host, port, timeout_seconds) as connection:
+        connection.sendall(request_bytes(host, port, f"{prefix}{path}", body, api_key=api_key, last=True))
+        head, data = _receive(connection, deadline)
+    return head.status, data.decode("utf-8", "replace")
+
+
+def request_bytes(
+    host: str, port: int, path: str, body: object = None, *, api_key: str | None = None, last: bool = False
+) -> bytes:
+    """A GET, or a POST of `body` as JSON. `last`: nothing more is asked over its connection."""
+    shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    data = b"" if body is None else json.dumps(body).encode()
+    lines = [f"{'GET' if body is None else 'POST'} {path} HTTP/1.1", f"Host: {shown}"]
+    if body is not None:
+        lines += ["Content-Type: application/json", f"Content-Length: {len(data)}"]
+    if api_key is not None:
+        lines.append(f"Authorization: Bearer {api_key}")
+    if last:
+        lines.append("Connection: close")
+    return "\r\n".join((*lines, "", "")).encode("ascii") + data
+
+
+def connect(host: str, port: int, timeout_seconds: float) -> socket.socket:
+    """A connection to this machine. Raises TimeoutError, OSError."""
+    connection = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        connection.settimeout(timeout_seconds)
+        connection.connect((host, port))
+    except OSError:
+        connection.close()
+        raise
+    return connection
 
 
 class _ClosedError(HttpError):

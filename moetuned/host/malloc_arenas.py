@@ -1,4 +1,4 @@
-"""Keeps the C library from giving each thread a heap of its own: in a small daemon with three lanes those cost more than they save."""
+"""Keeps the C library from giving each thread a heap of its own: in a small daemon with a few lanes those cost more than they save."""
 
 from __future__ import annotations
 

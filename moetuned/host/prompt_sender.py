@@ -9,11 +9,10 @@ no redirects, a bound on size and time.
 
 from __future__ import annotations
 
-import json
 import socket
 
 from moetuned.decide.prompt_warmup import PromptEnd
-from moetuned.host.backend_http import BODY_LIMIT_BYTES, loopback_address
+from moetuned.host.backend_http import BODY_LIMIT_BYTES, connect, loopback_address, request_bytes
 from moetuned.parse.completion_stream import parse_completion
 from moetuned.parse.http_response import HEAD_LIMIT_BYTES, Head, HttpError, parse_body, parse_head
 
@@ -90,26 +89,20 @@ def send_prompt(url: str, prompt: str, predict_tokens: int) -> PromptRequest | P
     when `url` is no loopback address.
     """
     host, port, prefix = loopback_address(url)
-    body = json.dumps(
-        {
-            "prompt": prompt,
-            "n_predict": predict_tokens,
-            "cache_prompt": False,
-            "stream": True,
-            "return_progress": True,
-            "temperature": 0.0,
-        }
-    ).encode()
-    shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    head = (
-        f"POST {prefix}/completion HTTP/1.1\r\nHost: {shown}\r\nContent-Type: application/json\r\n"
-        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-    )
-    connection = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    body = {
+        "prompt": prompt,
+        "n_predict": predict_tokens,
+        "cache_prompt": False,
+        "stream": True,
+        "return_progress": True,
+        "temperature": 0.0,
+    }
     try:
-        connection.settimeout(CONNECT_SECONDS)
-        connection.connect((host, port))
-        connection.sendall(head.encode("ascii") + body)
+        connection = connect(host, port, CONNECT_SECONDS)
+    except OSError as error:
+        return PromptEnd(error=f"the backend cannot be reached: {error.strerror or error}")
+    try:
+        connection.sendall(request_bytes(host, port, f"{prefix}/completion", body, last=True))
     except OSError as error:
         connection.close()
         return PromptEnd(error=f"the backend cannot be reached: {error.strerror or error}")

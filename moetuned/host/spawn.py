@@ -89,7 +89,7 @@ class SupervisedProcess:
         self._signal(signal.SIGCONT)  # what is stopped gets no other signal before
 
     def pause(self) -> None:
-        """Stop the process and its group where they are (SIGSTOP); their memory stays."""
+        """Stop the process and its group where they are (SIGSTOP); their memory stays. SIGKILL ends them still."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:

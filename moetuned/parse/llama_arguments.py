@@ -50,6 +50,7 @@ _FLAGS: dict[str, _Flag] = {
     "sleep": _Flag(("--sleep-idle-seconds",), None),
     "batch": _Flag(("-b", "--batch-size"), "LLAMA_ARG_BATCH"),
     "micro_batch": _Flag(("-ub", "--ubatch-size"), "LLAMA_ARG_UBATCH"),
+    "slot_save_path": _Flag(("--slot-save-path",), None),
     "metrics": _Flag(("--metrics",), "LLAMA_ARG_ENDPOINT_METRICS", switch=True),
 }
 _SPELLINGS = {spelling: name for name, flag in _FLAGS.items() for spelling in flag.spellings}
@@ -94,6 +95,7 @@ def describe_arguments(arguments: Sequence[str], environ: Mapping[str, str]) -> 
         sleeps_after_seconds=whole(said.get("sleep")),
         batch_tokens=whole(said.get("batch")),
         micro_batch_tokens=whole(said.get("micro_batch")),
+        slot_save_path=said.get("slot_save_path") or None,
     )
 
 

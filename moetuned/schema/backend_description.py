@@ -13,7 +13,7 @@ class BackendDescription(msgspec.Struct, frozen=True):
     `context_length` None also for `-c 0` (the model's own), `slots` and `threads` None also for -1 (the server chooses).
     `prompt_cache_mib` -1 is no limit. `sleeps_after_seconds` None: it never unloads its model by itself. `url` None:
     `url_unknown` says why in one sentence. `dialect`: how it answers there. `front_url`: where clients ask, when another process
-    than its own takes their requests.
+    than its own takes their requests. `slot_save_path`: directory for slots that are saved to files.
     """
 
     model_path: str | None = None
@@ -31,3 +31,4 @@ class BackendDescription(msgspec.Struct, frozen=True):
     micro_batch_tokens: int | None = None
     dialect: Dialect = Dialect.LLAMA
     front_url: str | None = None
+    slot_save_path: str | None = None

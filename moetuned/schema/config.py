@@ -425,6 +425,20 @@ class Relief(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "numbers is not taken again before memory is well."
         ),
     ] = "5s"
+    drain: Annotated[
+        Duration,
+        Meta(
+            description="A restart waits at most so long for the requests that are worked on, less where memory would run out meanwhile, not at "
+            "all when it is critical; memory that is well again before calls it off. 0: at once."
+        ),
+    ] = "30s"
+    pause: Annotated[
+        bool,
+        Meta(
+            description="Stop the backend's process (SIGSTOP) for a second look, at most three seconds, where its own memory grows so fast that "
+            "the limit would come before one."
+        ),
+    ] = True
     before_start: Annotated[
         BeforeStart,
         Meta(

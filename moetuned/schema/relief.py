@@ -75,6 +75,8 @@ class ReliefPlan(msgspec.Struct, frozen=True):
     restart_source: str = ""
     reports: tuple[str, ...] = ()
     """What became of the steps before."""
+    conversations: str | None = None
+    """What becomes of its conversations in that restart; None: there is none, or moetuned does not make it."""
 
 
 class ReliefPlans(msgspec.Struct, frozen=True):

@@ -107,8 +107,8 @@ def _task(
 def timings(task: Task) -> dict[str, int | float]:
     """The `timings` object of a finished task."""
     return {
-        "cache_n": 0,
-        "prompt_n": task.processed,
+        "cache_n": task.cached,
+        "prompt_n": task.processed - task.cached,
         "prompt_ms": task.prompt_seconds * 1e3,
         "prompt_per_token_ms": task.prompt_seconds * 1e3 / max(task.processed, 1),
         "prompt_per_second": task.processed / max(task.prompt_seconds, 1e-9),

@@ -36,6 +36,7 @@ class Task:
     number: int = 0
     slot: int = -1
     processed: int = 0
+    cached: int = 0
     decoded: int = 0
     text: list[str] = field(default_factory=list)
     started: float = 0.0
@@ -61,11 +62,15 @@ class Task:
 
 @dataclass
 class Slot:
-    """One slot: the running task, and the last one for what `/slots` shows afterwards."""
+    """One slot: the running task, and the last one for what `/slots` shows afterwards. `kept`: tokens that were read from a file.
+
+    The stand-in does not compare texts: the next prompt is taken to begin with them.
+    """
 
     number: int
     task: Task | None = None
     last: Task | None = None
+    kept: int = 0
 
 
 @dataclass
@@ -131,6 +136,23 @@ class Engine:
         with self._changed:
             return [self._slot_object(slot) for slot in self._slots]
 
+    def held(self, number: int) -> int | None:
+        """Tokens of the conversation in a slot; None while it works on a request. Raises IndexError for a slot that is none."""
+        with self._changed:
+            slot = self._slots[number]
+            if slot.task is not None:
+                return None
+            return slot.kept or (0 if slot.last is None else slot.last.position)
+
+    def keep(self, number: int, tokens: int) -> bool:
+        """A slot's conversation was read from a file; False while it works on a request. Raises IndexError."""
+        with self._changed:
+            slot = self._slots[number]
+            if slot.task is not None:
+                return False
+            slot.kept, slot.last = tokens, None
+            return True
+
     def counters(self) -> tuple[Counters, int, int]:
         """A copy of the counters, how many requests are processed and how many wait."""
         with self._changed:
@@ -154,6 +176,8 @@ class Engine:
                         slot.task = slot.last = self._waiting.popleft()
                         slot.task.slot = slot.number
                         slot.task.started = time.monotonic()
+                        slot.task.processed = slot.task.cached = min(slot.kept, slot.task.prompt_tokens - 1)
+                        slot.kept = 0
                 busy = [slot for slot in self._slots if slot.task is not None]
                 if busy:
                     return busy
@@ -233,7 +257,7 @@ class Engine:
             print(f"moetuned-simulator: the prompt cache got no memory: {error.strerror}", file=sys.stderr, flush=True)
         with self._changed:
             totals = self._counters
-            totals.prompt_tokens += task.processed
+            totals.prompt_tokens += task.processed - task.cached
             totals.prompt_seconds += task.prompt_seconds
             totals.predicted_tokens += task.decoded
             totals.predicted_seconds += task.predicted_seconds
@@ -254,8 +278,8 @@ class Engine:
             shown |= {
                 "id_task": task.number,
                 "n_prompt_tokens": task.position,
-                "n_prompt_tokens_processed": task.processed if slot.task else 0,
-                "n_prompt_tokens_cache": 0,
+                "n_prompt_tokens_processed": task.processed - task.cached if slot.task else 0,
+                "n_prompt_tokens_cache": task.cached,
                 "params": {"n_predict": task.limit, "ignore_eos": task.ignore_eos, "seed": task.seed, "stream": False},
                 "next_token": [
                     {

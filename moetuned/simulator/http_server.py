@@ -12,6 +12,7 @@ from typing import Any
 from moetuned.simulator import answers
 from moetuned.simulator.answers import RequestError
 from moetuned.simulator.engine import Engine, Task
+from moetuned.simulator.slot_action import slot_action
 
 _MAX_BODY_BYTES = 8 << 20
 
@@ -19,11 +20,14 @@ _MAX_BODY_BYTES = 8 << 20
 class Service:
     """What the handlers need: the engine once the model is loaded, and how the server was started."""
 
-    def __init__(self, model: str, *, metrics: bool, slots: bool, default_predict: int) -> None:
+    def __init__(
+        self, model: str, *, metrics: bool, slots: bool, default_predict: int, slot_directory: str = ""
+    ) -> None:
         self.model = model
         self.metrics = metrics
         self.slots = slots
         self.default_predict = default_predict
+        self.slot_directory = slot_directory
         self.engine: Engine | None = None
 
     def ready(self) -> Engine:
@@ -69,8 +73,8 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(lambda: self._get(path))
 
     def do_POST(self) -> None:
-        path = self.path.partition("?")[0]
-        self._answer(lambda: self._post(path))
+        path, _, query = self.path.partition("?")
+        self._answer(lambda: self._post(path, query))
 
     def _answer(self, make: Any) -> None:
         try:
@@ -108,10 +112,12 @@ class _Handler(BaseHTTPRequestHandler):
             return {"object": "list", "data": [entry]}
         raise RequestError(404, "not_found_error", "File Not Found")
 
-    def _post(self, path: str) -> Any:
+    def _post(self, path: str, query: str) -> Any:
         body = self._body()
         service = self.server.service
         engine = service.ready()
+        if path.startswith("/slots/"):
+            return slot_action(engine, service.slot_directory, path.removeprefix("/slots/"), query, body)
         if path in ("/completion", "/completions"):
             task = answers.completion_task(body, engine.plan, service.default_predict)
             return answers.completion_answer(task, service.model) if self._wait_for(engine, task) else None

@@ -155,6 +155,7 @@ def main(argv: list[str]) -> int:
             metrics=bool(values["metrics"]),
             slots=bool(values["slots"]),
             default_predict=_number(values, "predict"),
+            slot_directory=str(values["slot_save_path"]),
         )
         listener = Listener(str(values["host"]), _number(values, "port"), service, _number(values, "timeout"))
     except (FlagError, ModelFileError) as error:

@@ -46,7 +46,7 @@ class BackendRecord(msgspec.Struct, frozen=True):
 
     `relief_restarts_at`: CLOCK_MONOTONIC seconds of the restarts made to free memory, the last `MOST_RESTARTS`; that clock is of the
     boot, not of the daemon. `warm_owed`: whether its model is yet to be warmed, or that goes on (True from the start on); None: unknown.
-    `load_seconds`: from its start until it was ready; None: it is not yet, or that was not seen.
+    `paused_wall_seconds`: since when it is paused by hand (Unix time); None: it is not. `load_seconds`: from its start until it was ready; None: it is not yet, or that was not seen.
     """
 
     name: str
@@ -64,6 +64,7 @@ class BackendRecord(msgspec.Struct, frozen=True):
     checkpoints: int | None = None
     cache_type: str | None = None
     load_seconds: float | None = None
+    paused_wall_seconds: float | None = None
 
 
 class RecordError(Exception):

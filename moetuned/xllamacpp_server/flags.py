@@ -65,6 +65,7 @@ LLAMA_SERVER_FLAGS: tuple[Flag, ...] = (
     Flag("port", ("--port",), "port to listen on (0 = any free one)", 8080, "PORT", most=65535, variable="LLAMA_ARG_PORT"),
     Flag("metrics", ("--metrics",), "serve /metrics", False, variable="LLAMA_ARG_ENDPOINT_METRICS"),
     Flag("slots", ("--slots",), "serve /slots", True, off=("--no-slots",), variable="LLAMA_ARG_ENDPOINT_SLOTS"),
+    Flag("slot_save_path", ("--slot-save-path",), "directory to save slots in (default: off)", "", "PATH"),
     Flag("threads_http", ("--threads-http",), "threads for HTTP requests (-1 = auto)", -1, "N", least=-1, most=512, variable="LLAMA_ARG_THREADS_HTTP"),
     Flag("timeout", ("-to", "--timeout"), "server read and write timeout in seconds", 3600, "N", least=1, variable="LLAMA_ARG_TIMEOUT"),
     Flag("verbosity", ("-lv", "--verbosity", "--log-verbosity"), "log verbosity, 0 to 5", 3, "N", most=5, variable="LLAMA_ARG_LOG_VERBOSITY"),

@@ -52,6 +52,8 @@ def parameters(values: Mapping[str, Value], wheel: Any) -> Any:
     params.warmup = values["warmup"]
     params.hostnames, params.port = [values["host"]], values["port"]
     params.endpoint_metrics, params.endpoint_slots = values["metrics"], values["slots"]
+    if values["slot_save_path"]:
+        params.slot_save_path = os.path.join(os.path.abspath(str(values["slot_save_path"])), "")
     params.n_threads_http = values["threads_http"]
     params.timeout_read = params.timeout_write = values["timeout"]
     params.verbosity = values["verbosity"]

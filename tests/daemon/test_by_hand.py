@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -29,24 +30,28 @@ ENTRY = Backend(
 )  # fmt: skip
 
 
-class Care:
-    ended = 0
-
-    def end(self, _watched: Watched) -> None:
-        self.ended += 1
-
-
 class Rig:
     def __init__(self, directory: str, spawn: FakeSpawn) -> None:
-        self.clock, self.spawn, self.care = FakeClock(100.0), spawn, Care()
+        self.clock, self.spawn = FakeClock(100.0), spawn
         self.loop = Loop(self.clock)
-        self.by_hand = ByHand(self.clock, self.care)  # type: ignore[arg-type]
+        self.by_hand = ByHand(self.clock)
         self.watched = Watched("glm", ENTRY, 0.0)
         self.owner = ProcessSupervisor(ENTRY, self.loop, self.clock, directory, lambda *_: None)
         self.watched.supervisor = self.owner
+        self.ended = 0
+        self.owner.before_end = self._note_end
         self.owner.start()
         self.owner.healthy()
         self.watched.follow_process(spawn.started[-1].identity, 0.0)
+
+    def _note_end(self) -> None:
+        self.ended += 1
+
+    def look(self) -> None:
+        """It answers how many requests it works on, and time passes."""
+        found = self.watched.signals.values["busy_slots"]
+        self.owner.hear(None if found is None else int(found), self.clock.now)
+        self.owner.tick()
 
     def busy(self, count: float | None) -> None:
         self.watched.signals = Signals("glm", 0.0, 1.0, {"busy_slots": count})
@@ -78,7 +83,7 @@ def test_an_idle_one_is_restarted_at_once_and_that_is_no_relief(rig: Rig) -> Non
     assert isinstance(answer, BackendAnswer)
     assert (answer.done, answer.busy, answer.context_before, answer.context_after) == (True, 0, 8192, 4096)
     assert rig.spawn.started[0].signals == ["TERM"]
-    assert rig.care.ended == 1
+    assert rig.ended == 1
     assert backend_view(rig.watched, 100.0).state == "restarting"
     rig.end()
     assert rig.spawn.started[1].argv[-1] == "4096"
@@ -113,23 +118,23 @@ def test_requests_are_waited_for_but_not_for_ever(rig: Rig) -> None:
     rig.busy(2)
     status, answer = rig.ask(BackendDo.RESTART)
     assert (status, answer.busy, answer.wait_seconds) == (202, 2, WAIT_SECONDS)
-    rig.by_hand.tick(rig.watched)
+    rig.look()
     assert rig.spawn.started[0].signals == []
     view = backend_view(rig.watched, rig.clock.now)
     assert view.state == "draining"
     assert "1 min" in (view.supervision.waits or "")
     assert rig.ask(BackendDo.RESTART)[0] == 409
     rig.clock.now += WAIT_SECONDS
-    rig.by_hand.tick(rig.watched)
+    rig.look()
     assert rig.spawn.started[0].signals == ["TERM"]
-    assert rig.watched.asked is None
+    assert not rig.owner.draining
 
 
 def test_as_soon_as_they_are_answered_it_is_restarted_with_what_was_asked_for(rig: Rig) -> None:
     rig.busy(1)
     rig.ask(BackendDo.RESTART, 2048)
     rig.busy(0)
-    rig.by_hand.tick(rig.watched)
+    rig.look()
     rig.end()
     assert rig.spawn.started[1].argv[-1] == "2048"
 
@@ -140,7 +145,7 @@ def test_now_waits_for_nothing_also_when_it_is_waited_already(rig: Rig) -> None:
     status, answer = rig.ask(BackendDo.RESTART, now=True)
     assert (status, answer.wait_seconds) == (202, 0.0)
     assert rig.spawn.started[0].signals == ["TERM"]
-    assert rig.watched.asked is None
+    assert not rig.owner.draining
 
 
 def test_a_restart_that_waits_leaves_one_of_relief_alone(rig: Rig) -> None:
@@ -148,8 +153,8 @@ def test_a_restart_that_waits_leaves_one_of_relief_alone(rig: Rig) -> None:
     rig.ask(BackendDo.RESTART, 4096)
     rig.owner.restart(msgspec.structs.replace(rig.owner.state.plan, context_length=1024), "memory")
     rig.busy(0)
-    rig.by_hand.tick(rig.watched)
-    assert rig.watched.asked is None
+    rig.look()
+    assert not rig.owner.draining
     rig.end()
     assert rig.spawn.started[1].argv[-1] == "1024"
     assert rig.owner.restarts_by_cause == {"relief": 1}
@@ -167,8 +172,9 @@ def test_paused_it_is_said_so_and_goes_on(rig: Rig) -> None:
     assert rig.ask(BackendDo.RESUME)[0] == 409
     assert rig.ask(BackendDo.PAUSE)[0] == 202
     view = backend_view(rig.watched, 100.0)
+    since = time.strftime("%H:%M", time.localtime(rig.clock.wall()))
     assert (view.state, view.sentence) == (
-        "paused", "is paused by hand; it goes on after: moetunectl backend resume glm",
+        "paused", f"is paused by hand since {since}; it goes on after: moetunectl backend resume glm",
     )  # fmt: skip
     assert rig.ask(BackendDo.PAUSE)[0] == 409
     assert rig.ask(BackendDo.RESUME)[0] == 202

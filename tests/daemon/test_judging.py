@@ -11,6 +11,7 @@ from daemon_fakes import FakeClock, HeldWorkers
 
 from moetuned.daemon import warm_baseline
 from moetuned.daemon.announcer import Announcer
+from moetuned.daemon.conversations import Conversations
 from moetuned.daemon.event_log import EventLog
 from moetuned.daemon.judging import Judge
 from moetuned.daemon.loop import Loop
@@ -62,7 +63,15 @@ class Owner:
     def note_warm_owed(self, owed: bool) -> None:
         self.warm_owed = owed
 
-    def restart(self, plan: LaunchPlan, why: str) -> None:
+    paused_wall_seconds: float | None = None
+    conversations: Conversations | None = None
+    draining = held = pausable = False
+    before_restart: str | None = None
+
+    def hear(self, busy: int | None, answered_at: float | None) -> None:
+        self.heard = (busy, answered_at)
+
+    def restart(self, plan: LaunchPlan, why: str, *, seconds: float) -> None:
         assert why
         self.restarts.append(plan)
         self.state = msgspec.structs.replace(self.state, stage=Stage.STOPPING, next_plan=plan)

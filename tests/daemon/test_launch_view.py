@@ -30,22 +30,22 @@ def supervised(**supervise: str) -> Watched:
 
 
 def test_who_runs_what_is_only_watched() -> None:
-    unit = supervision_view(found("/sys/fs/cgroup/system.slice/llama.service"), 1.0)
+    unit = supervision_view(found("/sys/fs/cgroup/system.slice/llama.service"))
     assert (unit.by, unit.who, unit.log) == (
         None, "somebody else, in the unit llama.service", "journalctl -u llama.service",
     )  # fmt: skip
-    container = supervision_view(found("/sys/fs/cgroup/system.slice/docker-" + "ab" * 32 + ".scope"), 1.0)
+    container = supervision_view(found("/sys/fs/cgroup/system.slice/docker-" + "ab" * 32 + ".scope"))
     assert container.who == "somebody else, in docker container abababababab"
     assert container.log is None
-    assert supervision_view(found(None), 1.0).who == "somebody else"
-    assert supervision_view(Watched("mine", Backend("mine"), 0.0), 1.0).who == "nobody that moetuned knows"
+    assert supervision_view(found(None)).who == "somebody else"
+    assert supervision_view(Watched("mine", Backend("mine"), 0.0)).who == "nobody that moetuned knows"
 
 
 def test_a_child_of_the_daemon() -> None:
-    view = supervision_view(supervised(), 1.0)
+    view = supervision_view(supervised())
     assert (view.by, view.stage, view.record) == ("process", "stopped", None)
     assert "journalctl -u moetuned" in (view.log or "")
-    assert supervision_view(supervised(log="/var/log/glm.log"), 1.0).log == "/var/log/glm.log"
+    assert supervision_view(supervised(log="/var/log/glm.log")).log == "/var/log/glm.log"
     assert view.restart_seconds is None
     assert view.restart_source
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import msgspec
 import pytest
 
@@ -71,13 +73,28 @@ def test_what_uses_something_or_may(signals: dict[str, float | None]) -> None:
 def test_what_moetuned_itself_does() -> None:
     for change in (
         {"warm": WarmView("running")}, {"warm_wanted": "asked"}, {"protect": ProtectView("locking")}, {"would_do": ("x",)},
-        {"signals": None}, {"process": None, "supervisor": object()},
+        {"signals": None}, {"process": None, "supervisor": SimpleNamespace(held=False, draining=False)},
     ):  # fmt: skip
         watched = idle()
         for name, value in change.items():
             setattr(watched, name, value)
         assert busy(watched) is not None, change
     assert seen([idle()], triggered=True, waiting="an event waits").busy == "an event waits"
+
+
+def test_what_cannot_wait_for_the_next_look() -> None:
+    watched = idle()
+    assert seen([watched], triggered=True).quick is None
+    watched.supervisor = SimpleNamespace(held=True, draining=False)  # type: ignore[assignment]
+    assert "second look" in (seen([watched], triggered=True).quick or "")
+    watched.supervisor = SimpleNamespace(held=False, draining=True)  # type: ignore[assignment]
+    assert "restart" in (seen([watched], triggered=True).quick or "")
+    watched.supervisor = None
+    watched.verdict = msgspec.structs.replace(watched.verdict, memory=MemoryState.CRITICAL)
+    watched.relief = msgspec.structs.replace(watched.relief, looks=1)
+    assert "critical" in (seen([watched], triggered=True).quick or "")
+    watched.relief = msgspec.structs.replace(watched.relief, looks=2)
+    assert seen([watched], triggered=True).quick is None
 
 
 def test_doing_nothing_is_known_of_nobody_who_cannot_be_seen() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -437,3 +437,185 @@ def test_one_that_is_restarted_before_it_was_started_is_started_once(rig: Rig) -
     prepare.answer()
     assert [process.argv[4] for process in rig.spawn.started] == ["2048"]
     assert prepare.asked == []
+
+
+SHORT = sv.LaunchPlan(2048, 0)
+
+
+class FakeConversations:
+    def __init__(self) -> None:
+        self.lost: str | None = None
+        self.did: list[str] = []
+        self.done: Callable[..., None] = lambda *_: None
+
+    def why_lost(self, now: sv.LaunchPlan, then: sv.LaunchPlan) -> str | None:
+        return self.lost
+
+    def save(self, then: sv.LaunchPlan, until: float, done: Callable[[int], None]) -> None:
+        self.did.append("save")
+        self.done = done
+
+    def restore(self, until: float, done: Callable[[int, int], None]) -> None:
+        self.did.append("restore")
+        self.done = done
+
+    def discard(self) -> None:
+        self.did.append("discard")
+
+
+def ready(rig: Rig) -> ProcessSupervisor:
+    supervisor = rig.make()
+    supervisor.start()
+    supervisor.healthy()
+    return supervisor
+
+
+def test_a_restart_waits_for_requests_and_counts_once_it_begins(rig: Rig) -> None:
+    supervisor = ready(rig)
+    ends: list[str] = []
+    supervisor.before_end = lambda: ends.append("end")
+    supervisor.hear(1, rig.clock.now)
+    supervisor.restart(SHORT, seconds=30.0)
+    assert supervisor.draining
+    assert "waits for 1 request" in (supervisor.before_restart or "")
+    assert (supervisor.relief_restarts, ends, rig.spawn.started[0].signals) == ((), [], [])
+    supervisor.call_off()
+    assert (supervisor.draining, supervisor.before_restart) == (False, None)
+    supervisor.restart(SHORT, seconds=30.0)
+    rig.clock.now += 1
+    supervisor.hear(0, rig.clock.now)
+    assert supervisor.relief_restarts == (rig.clock.now,)
+    assert (ends, rig.spawn.started[0].signals) == (["end"], ["TERM"])
+
+
+def test_a_restart_that_is_not_to_free_memory_does_not_count(rig: Rig) -> None:
+    supervisor = ready(rig)
+    supervisor.restart_by_hand(SHORT)
+    assert rig.spawn.started[0].signals == ["TERM"]
+    assert supervisor.relief_restarts == ()
+
+
+def test_its_conversations_are_saved_kept_while_it_restarts_and_read_again(rig: Rig) -> None:
+    supervisor = ready(rig)
+    kept = supervisor.conversations = FakeConversations()  # type: ignore[assignment]
+    supervisor.restart(SHORT, seconds=30.0)
+    supervisor.hear(0, rig.clock.now)
+    assert kept.did[-1] == "save"
+    kept.done(1)
+    rig.end(rig.spawn.started[0], 0)
+    supervisor.tick()
+    supervisor.healthy()
+    assert kept.did[-1] == "restore"
+    assert "discard" not in kept.did[kept.did.index("save") :]
+    assert EventName.BACKEND_RESTARTED not in [name for name, _ in rig.said]
+    kept.done(1, 0)
+    assert kept.did[-1] == "discard"
+    assert "1 conversation goes on" in rig.said[-1][1]
+
+
+def test_what_was_saved_goes_when_it_does_not_come_back(rig: Rig) -> None:
+    supervisor = ready(rig)
+    kept = supervisor.conversations = FakeConversations()  # type: ignore[assignment]
+    supervisor.restart(SHORT, seconds=30.0)
+    supervisor.hear(0, rig.clock.now)
+    kept.done(1)
+    rig.end(rig.spawn.started[0], 0)
+    assert kept.did[-1] == "save"
+    rig.end(rig.spawn.started[1], 1)
+    assert kept.did[-1] == "discard"
+
+
+def test_conversations_that_would_be_lost_are_not_saved(rig: Rig) -> None:
+    supervisor = ready(rig)
+    kept = supervisor.conversations = FakeConversations()  # type: ignore[assignment]
+    kept.lost = "it cannot"
+    supervisor.restart(SHORT, seconds=30.0)
+    supervisor.hear(0, rig.clock.now)
+    assert "save" not in kept.did
+    assert rig.spawn.started[0].signals == ["TERM"]
+
+
+class FakeGuard:
+    ended = False
+
+    def __init__(self, identity: ProcessIdentity, seconds: float) -> None:
+        self.of = (identity, seconds)
+
+    def release(self) -> None:
+        self.ended = True
+
+
+def test_it_is_stopped_for_a_moment_and_not_again_at_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, "PauseGuard", FakeGuard)
+    supervisor = ready(rig)
+    process = rig.spawn.started[0]
+    supervisor.hold()
+    supervisor.hold()
+    assert (supervisor.held, process.signals) == (True, ["STOP"])
+    rig.clock.now += base.PAUSE_SECONDS
+    supervisor.tick()
+    assert (supervisor.held, process.signals) == (False, ["STOP", "CONT"])
+    supervisor.hold()
+    assert not supervisor.held
+    rig.clock.now += base.PAUSE_AGAIN_SECONDS
+    assert supervisor.pausable
+    supervisor.hold()
+    supervisor.restart(SHORT)
+    assert process.signals == ["STOP", "CONT", "STOP", "TERM", "CONT"], (
+        "a stopped process would not hear that it is to end"
+    )
+
+
+def test_without_a_guard_it_is_not_stopped(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(identity: ProcessIdentity, seconds: float) -> None:
+        raise FileNotFoundError("there is no program timeout (coreutils)")
+
+    monkeypatch.setattr(base, "PauseGuard", refuse)
+    supervisor = ready(rig)
+    supervisor.hold()
+    assert (supervisor.held, rig.spawn.started[0].signals) == (False, [])
+
+
+def test_paused_by_hand_it_stays_so_beyond_the_daemon(rig: Rig) -> None:
+    supervisor = rig.make()
+    supervisor.pause_by_hand()
+    assert supervisor.paused is None
+    supervisor.start()
+    process = rig.spawn.started[0]
+    supervisor.pause_by_hand()
+    since = supervisor.paused_wall_seconds
+    assert since == rig.clock.wall()
+    assert not supervisor.pausable
+    rig.clock.now += 5
+    supervisor.pause_by_hand()
+    assert supervisor.paused_wall_seconds == since
+    supervisor.let_go()
+    assert process.signals == ["STOP", "STOP"]
+    process = FakeProcess(process.identity.pid, process.argv)
+    rig.spawn.adoptable[process.identity] = process
+    rig.spawn.started.append(process)
+    another = rig.make()
+    another.start()
+    assert another.paused_wall_seconds == since
+    another.resume_by_hand()
+    assert (process.signals, another.paused_wall_seconds) == (["CONT"], None)
+    record = backend_record.read("glm", rig.directory)
+    assert record is not None
+    assert record.paused_wall_seconds is None
+
+
+def test_paused_by_hand_it_can_be_ended_and_restarted(rig: Rig) -> None:
+    supervisor = ready(rig)
+    supervisor.pause_by_hand()
+    supervisor.restart(SHORT)
+    assert rig.spawn.started[0].signals == ["STOP", "TERM", "CONT"]
+    rig.end(rig.spawn.started[0], 0)
+    assert supervisor.paused_wall_seconds is None
+
+
+def test_a_restart_that_waits_is_called_off_by_a_pause(rig: Rig) -> None:
+    supervisor = ready(rig)
+    supervisor.hear(1, rig.clock.now)
+    supervisor.restart(SHORT, seconds=30.0)
+    supervisor.pause_by_hand()
+    assert not supervisor.draining

@@ -10,10 +10,13 @@ import msgspec
 import pytest
 
 from moetuned.daemon import relieving
-from moetuned.daemon.settings import settings_of
+from moetuned.daemon.conversations import Conversations
+from moetuned.daemon.settings import Settings, settings_of
 from moetuned.daemon.watched import Watched
+from moetuned.decide.relief import ReliefState
 from moetuned.decide.supervision import LaunchPlan, Stage, Supervision
 from moetuned.host.model_files import read_model
+from moetuned.host.processes import ProcessIdentity
 from moetuned.schema.action import RestartBackend
 from moetuned.schema.backend_description import BackendDescription
 from moetuned.schema.config import Backend, Config, Context, Mode, Relief
@@ -33,10 +36,15 @@ def watched(small_model: Path) -> Watched:
     watched.description = BackendDescription(slots=4, cache_type_k="f16", cache_type_v="f16")
     watched.supervisor = SimpleNamespace(  # type: ignore[assignment]
         state=Supervision("glm", NOW, stage=Stage.READY), load_seconds=None, process=object(), restarts=[],
-        sets=lambda placeholder: True,
-        knows=lambda value: True,
+        sets=lambda value: True, knows=lambda value: True, paused_wall_seconds=None, draining=False, held=False, pausable=True, conversations=None, did=[],
     )  # fmt: skip
-    watched.supervisor.restart = lambda *asked: watched.supervisor.restarts.append(asked)  # type: ignore[method-assign, union-attr]
+    own: Any = watched.supervisor
+    own.restart = lambda plan, why, *, seconds: own.restarts.append((plan, why, seconds))
+    own.call_off = lambda: own.did.append("call_off")
+    own.hasten = lambda seconds: own.did.append(("hasten", seconds))
+    own.hold = lambda: own.did.append("hold")
+    own.let_on = lambda: own.did.append("let_on")
+    watched.relief = ReliefState(looks=1)
     watched.ready_at = 1.0
     watched.verdict = Verdict("glm", 5.0, memory=MemoryState.CRITICAL)
     watched.memory = MemoryView("cgroup", GIB, headroom_bytes=10 << 20, backend_anonymous_bytes=2 * GIB)
@@ -97,11 +105,12 @@ def test_steps_and_the_restart_are_carried_out_and_told(watched: Watched) -> Non
     watched.protect = ProtectView("held", 1 << 20)
     care = Care()
     relieving.relieve(watched, SETTINGS, 10.0, care, None, None)  # type: ignore[arg-type]
-    assert care.did == ["release_protection", "end"]
-    ((plan, why),) = watched.supervisor.restarts  # type: ignore[union-attr, misc]
+    assert care.did == ["release_protection"]
+    ((plan, why, seconds),) = watched.supervisor.restarts  # type: ignore[union-attr, misc]
     assert why.startswith("headroom 10.0 MiB")
     assert plan.context_length < 8192
     assert (plan.prompt_cache_mib, plan.checkpoints) == (0, 8)
+    assert seconds == 0
     assert watched.relief_reports[-1].startswith("restart: headroom 10.0 MiB: restart with")
 
 
@@ -118,3 +127,86 @@ def test_an_unknown_limit_does_nothing(watched: Watched) -> None:
     relieving.relieve(watched, SETTINGS, 10.0, Care(), None, None)  # type: ignore[arg-type]
     assert watched.would_do == ()
     assert "headroom is not known" in relieving.plan_of(watched, SETTINGS, 10.0).decision
+
+
+def near(watched: Watched, state: MemoryState, seconds_to_limit: float | None = None) -> None:
+    watched.verdict = Verdict("glm", 5.0, memory=state)
+    watched.memory = msgspec.structs.replace(watched.memory, seconds_to_limit=seconds_to_limit)
+
+
+def relieve(watched: Watched, now: float, settings: Settings = SETTINGS) -> Any:
+    relieving.relieve(watched, settings, now, Care(), None, None)  # type: ignore[arg-type]
+    return watched.supervisor
+
+
+def test_near_its_limit_the_restart_waits_and_is_called_off_or_hastened(watched: Watched) -> None:
+    near(watched, MemoryState.NEAR_LIMIT)
+    own = relieve(watched, 10.0)
+    assert own.restarts[0][2] == 30.0
+    own.draining = True
+    near(watched, MemoryState.NEAR_LIMIT, 12.0)
+    relieve(watched, 10.2)
+    near(watched, MemoryState.CRITICAL)
+    relieve(watched, 10.4)
+    assert own.did == [("hasten", 7.0), ("hasten", 0.0)]
+    near(watched, MemoryState.OK)
+    relieve(watched, 10.6)
+    assert own.did[2:] == ["call_off"]
+    assert "called off" in watched.relief_reports[-1]
+    assert watched.relief.restarted_at == ()
+
+
+def test_in_a_squeeze_it_is_stopped_for_a_second_look_and_continued_when_that_finds_nothing(watched: Watched) -> None:
+    watched.relief = ReliefState()
+    near(watched, MemoryState.CRITICAL, 2.0)
+    own = relieve(watched, 10.0)
+    assert (own.did, own.restarts) == (["hold"], [])
+    own.held, own.pausable = True, False
+    watched.memory = msgspec.structs.replace(watched.memory, headroom_bytes=600 << 20, seconds_to_limit=None)
+    near(watched, MemoryState.OK)
+    relieve(watched, 10.2)
+    assert own.did == ["hold", "let_on"]
+
+
+def test_a_squeeze_that_the_second_look_confirms_ends_in_a_restart(watched: Watched) -> None:
+    watched.relief = ReliefState()
+    near(watched, MemoryState.CRITICAL, 2.0)
+    own = relieve(watched, 10.0)
+    own.held, own.pausable = True, False
+    relieve(watched, 10.2)
+    assert own.did == ["hold"]
+    assert len(own.restarts) == 1
+
+
+def test_the_config_can_forbid_the_pause(watched: Watched) -> None:
+    watched.relief = ReliefState()
+    near(watched, MemoryState.CRITICAL, 2.0)
+    own = relieve(watched, 10.0, msgspec.structs.replace(SETTINGS, pause=False))
+    assert own.did == []
+    assert len(own.restarts) == 1
+
+
+@pytest.mark.parametrize(("state", "restarts"), [(MemoryState.NEAR_LIMIT, 0), (MemoryState.CRITICAL, 1)])
+def test_one_that_is_paused_by_hand_is_left_alone_until_memory_is_critical(
+    watched: Watched, state: MemoryState, restarts: int
+) -> None:
+    assert watched.supervisor is not None
+    watched.supervisor.paused_wall_seconds = 1.0
+    near(watched, state)
+    assert len(relieve(watched, 10.0).restarts) == restarts
+
+
+def test_what_becomes_of_its_conversations_is_part_of_the_plan(watched: Watched) -> None:
+    assert relieving.plan_of(watched, SETTINGS, 10.0).conversations is None
+    assert watched.supervisor is not None
+    facts = relieving.conversation_facts
+    watched.supervisor.conversations = Conversations("glm", None, lambda: facts(watched))  # type: ignore[arg-type]
+    assert (
+        relieving.plan_of(watched, SETTINGS, 10.0).conversations
+        == "its conversations are lost: its kind cannot save them"
+    )
+    watched.kind, watched.url, watched.process = "llama-server", "http://127.0.0.1:1", ProcessIdentity(1, 1)
+    assert "without --slot-save-path" in (relieving.plan_of(watched, SETTINGS, 10.0).conversations or "")
+    assert watched.description is not None
+    watched.description = msgspec.structs.replace(watched.description, slot_save_path="/slots")
+    assert "go on without being read again" in (relieving.plan_of(watched, SETTINGS, 10.0).conversations or "")

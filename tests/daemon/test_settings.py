@@ -44,10 +44,18 @@ def test_limits_as_sizes_and_as_shares() -> None:
 
 
 def test_what_relief_may_do() -> None:
-    relief = Relief(steps=[StepName.ONE_SLOT], minimum_context=4096, settle="10s", before_start=BeforeStart.REFUSE)
+    relief = Relief(
+        steps=[StepName.ONE_SLOT],
+        minimum_context=4096,
+        settle="10s",
+        before_start=BeforeStart.REFUSE,
+        drain="1m",
+        pause=False,
+    )
     settings = settings_of(Config(relief=relief))
     assert (settings.steps, settings.minimum_context) == ((StepName.ONE_SLOT,), 4096)
     assert (settings.settle_seconds, settings.before_start) == (10.0, BeforeStart.REFUSE)
+    assert (settings.drain_seconds, settings.pause) == (60.0, False)
     assert settings_of(Config()).steps == DEFAULT_STEPS
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from moetuned.decide.backend_state import state_word
@@ -50,9 +51,10 @@ def test_what_stands_in_its_way_goes_before_what_it_does() -> None:
     assert state_word(verdict(Phase.DECODE, Paging.THRASHING), None) == "thrashing"
     assert state_word(verdict(Phase.DECODE, Paging.THRASHING, "hung"), None) == "hung"
     assert state_word(verdict(Phase.DECODE, signal="paused"), None) == "paused"
-    assert state_word(verdict(Phase.DECODE), ready, paused=True, waits=True) == "paused"
+    assert state_word(verdict(Phase.DECODE), ready, paused=True) == "paused"
     taken_over = Supervision("glm", PLAN, stage=Stage.LOADING)
     assert state_word(verdict(Phase.UNKNOWN), taken_over, paused=True) == "paused"
     ending = Supervision("glm", PLAN, stage=Stage.STOPPING)
     assert state_word(verdict(Phase.IDLE), ending, paused=True) == "ending"
-    assert state_word(verdict(Phase.DECODE, Paging.THRASHING), ready, waits=True) == "draining"
+    waits = msgspec.structs.replace(ready, stage=Stage.DRAINING)
+    assert state_word(verdict(Phase.DECODE, Paging.THRASHING), waits) == "draining"

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from moetuned.decide import managed
 from moetuned.decide import supervision as sv
-from moetuned.decide.supervision import Ask, Kill, LaunchPlan, Note, Say, Stage, Supervision
+from moetuned.decide.supervision import UP, Ask, Kill, LaunchPlan, Note, Say, Stage, Supervision
 from moetuned.schema.event import EventName
 
 UNIT = "the unit llama.service"
@@ -16,13 +16,13 @@ SMALL = LaunchPlan(2048)
 
 
 def state(stage: Stage = Stage.READY, **changes: object) -> Supervision:
-    return msgspec.structs.replace(Supervision("glm", LaunchPlan(8192)), stage=stage, **changes)
+    return msgspec.structs.replace(Supervision("glm", LaunchPlan(8192), managed=True), stage=stage, **changes)
 
 
 def test_a_restart_is_asked_for_once_and_ends_healthy() -> None:
-    now, commands = managed.restart(state(), SMALL, 10.0)
+    now, commands = sv.restart(state(), SMALL, 10.0)
     assert commands == (Ask(SMALL),)
-    assert managed.restart(now, SMALL, 11.0) == (now, ())
+    assert sv.restart(now, SMALL, 11.0) == (now, ())
     now, commands = managed.ended(now, "ended", 12.0, UNIT)
     assert commands == ()
     now = managed.appeared(now)
@@ -34,7 +34,7 @@ def test_a_restart_is_asked_for_once_and_ends_healthy() -> None:
 
 
 def test_what_does_not_end_is_killed_and_what_does_not_appear_is_told() -> None:
-    now, _ = managed.restart(state(), SMALL, 10.0)
+    now, _ = sv.restart(state(), SMALL, 10.0)
     assert managed.tick(now, 14.0, UNIT) == (now, ())
     now, commands = managed.tick(now, 15.0, UNIT)
     assert commands == (Kill(),)
@@ -49,7 +49,7 @@ def test_what_does_not_end_is_killed_and_what_does_not_appear_is_told() -> None:
 
 
 def test_a_manager_that_refuses_leaves_it_as_it_was() -> None:
-    now, _ = managed.restart(state(), SMALL, 10.0)
+    now, _ = sv.restart(state(), SMALL, 10.0)
     now, commands = managed.refused(now, "systemctl did not end within 20 s", running=True)
     assert (now.stage, now.plan, now.next_plan) == (Stage.READY, LaunchPlan(8192), None)
     assert isinstance(commands[0], Say)
@@ -76,10 +76,45 @@ def test_a_crash_loop_is_told_once_more() -> None:
     assert commands[0].name is EventName.BACKEND_RECOVERED
 
 
+def _happens(now: Supervision, event: str | float, at: float) -> sv.Moved:
+    if isinstance(event, float):
+        return managed.tick(now, at, UNIT)
+    moves = {
+        "appeared": lambda: (managed.appeared(now), ()),
+        "ended": lambda: managed.ended(now, "ended", at, UNIT),
+        "by_owner": lambda: managed.ended(now, "ended", at, UNIT, by_owner=True),
+        "restart": lambda: sv.restart(now, SMALL, at),
+        "drain": lambda: sv.drain(now, SMALL, at, 30.0, saves=True),
+        "hasten": lambda: sv.hasten(now, at, 0.0),
+        "call_off": lambda: (sv.call_off(now), ()),
+        "idle": lambda: sv.heard(now, 0, at, at),
+        "saved": lambda: sv.saved(now, at, 1),
+        "refused": lambda: managed.refused(now, "no", running=True),
+        "refused_gone": lambda: managed.refused(now, "no", running=False),
+        "healthy": lambda: sv.healthy(now, at),
+    }
+    return moves[event]()
+
+
 @given(
     st.lists(
         st.one_of(
-            st.sampled_from(["appeared", "ended", "by_owner", "restart", "refused", "refused_gone", "healthy"]),
+            st.sampled_from(
+                [
+                    "appeared",
+                    "ended",
+                    "by_owner",
+                    "restart",
+                    "drain",
+                    "hasten",
+                    "call_off",
+                    "idle",
+                    "saved",
+                    "refused",
+                    "refused_gone",
+                    "healthy",
+                ]
+            ),
             st.floats(0.1, 300.0),
         ),
         max_size=60,
@@ -90,29 +125,12 @@ def test_it_is_never_started_by_moetuned_and_asked_once_a_restart(
 ) -> None:
     now, at, asked = state(Stage.STOPPED), 0.0, False
     for event in [*events, *[60.0] * 10]:
-        commands: tuple[sv.Command, ...] = ()
-        match event:
-            case "appeared":
-                now = managed.appeared(now)
-            case "ended":
-                now, commands = managed.ended(now, "ended", at, UNIT)
-            case "by_owner":
-                now, commands = managed.ended(now, "ended", at, UNIT, by_owner=True)
-            case "restart":
-                now, commands = managed.restart(now, SMALL, at)
-            case "refused":
-                now, commands = managed.refused(now, "no", running=True)
-            case "refused_gone":
-                now, commands = managed.refused(now, "no", running=False)
-            case "healthy":
-                now, commands = sv.healthy(now, at)
-            case float():
-                at += event
-                now, commands = managed.tick(now, at, UNIT)
+        at += event if isinstance(event, float) else 0.0
+        now, commands = _happens(now, event, at)
         assert not any(isinstance(command, sv.Start | sv.Terminate) for command in commands)
         asks = [command for command in commands if isinstance(command, Ask)]
         assert not (asks and asked), "asked again while a restart is under way"
         asked = now.stage is Stage.STOPPING
-        assert (now.next_plan is not None) == asked
-        if asked:
-            assert now.kill_at is not None or now.retry_at is not None
+        assert (now.next_plan is not None) == (asked or now.stage in (Stage.DRAINING, Stage.SAVING))
+        if now.stage not in (Stage.LOADING, *UP, Stage.STOPPING):
+            assert now.stage is Stage.STOPPED

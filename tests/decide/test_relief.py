@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -155,12 +156,110 @@ def look(
     return relief.step(state, verdict(said), memory, facts, settings, now)
 
 
-def test_near_its_limit_it_looks_again_first_and_when_critical_it_does_not() -> None:
-    first = look(relief.ReliefState(), 0.0)
+LOOKED = relief.ReliefState(looks=1)
+"""One look has seen it already."""
+
+
+@pytest.mark.parametrize("said", [MemoryState.NEAR_LIMIT, MemoryState.CRITICAL])
+def test_it_looks_again_first(said: MemoryState) -> None:
+    first = look(relief.ReliefState(), 0.0, said=said)
     assert first.restart is None
     assert "if the next look says the same" in first.would_do[0]
-    assert look(first.state, 1.0).restart is not None
-    assert look(relief.ReliefState(), 0.0, said=MemoryState.CRITICAL).restart is not None
+    burst_is_over = look(first.state, 1.0, said=MemoryState.OK)
+    assert look(burst_is_over.state, 2.0, said=said).restart is None
+    assert look(first.state, 1.0, said=said).restart is not None
+
+
+SQUEEZE = msgspec.structs.replace(MEMORY, seconds_to_limit=2.0, growth_kind="leak")
+PAUSABLE = msgspec.structs.replace(FACTS, pausable=True)
+
+
+def test_in_a_squeeze_it_is_paused_for_the_second_look() -> None:
+    first = look(relief.ReliefState(), 0.0, PAUSABLE, memory=SQUEEZE)
+    assert first.pause
+    assert first.restart is None
+    assert "while it is paused" in first.would_do[0]
+    second = look(first.state, 0.2, PAUSABLE, memory=SQUEEZE)
+    assert not second.pause
+    assert second.restart is not None
+
+
+@pytest.mark.parametrize(
+    ("facts", "memory"),
+    [
+        (FACTS, SQUEEZE),
+        (PAUSABLE, msgspec.structs.replace(SQUEEZE, growth_kind="neighbour")),
+        (PAUSABLE, msgspec.structs.replace(SQUEEZE, growth_kind="outside")),
+    ],
+)
+def test_in_a_squeeze_that_a_pause_would_not_end_nothing_is_waited_for(
+    facts: relief.ReliefFacts, memory: MemoryView
+) -> None:
+    decided = look(relief.ReliefState(), 0.0, facts, memory=memory, said=MemoryState.CRITICAL)
+    assert (decided.pause, decided.restart is None) == (False, False)
+    assert decided.drain_seconds == 0
+
+
+@pytest.mark.parametrize(
+    ("state", "settings"),
+    [
+        (relief.ReliefState(), msgspec.structs.replace(JUDGED, act=False)),
+        (relief.ReliefState(restarted_at=(-5.0,)), JUDGED),
+        (relief.ReliefState(restarted_at=(-90.0, -80.0)), msgspec.structs.replace(JUDGED, at_most=2)),
+    ],
+)
+def test_nothing_is_paused_for_a_restart_that_would_not_be_made(
+    state: relief.ReliefState, settings: relief.ReliefSettings
+) -> None:
+    decided = look(state, 0.0, PAUSABLE, settings, SQUEEZE)
+    assert (decided.pause, decided.restart) == (False, None)
+
+
+DRAINS = msgspec.structs.replace(JUDGED, drain_seconds=30.0)
+
+
+@pytest.mark.parametrize(
+    ("said", "seconds_to_limit", "expected"),
+    [
+        (MemoryState.NEAR_LIMIT, None, 30.0),
+        (MemoryState.NEAR_LIMIT, 20.0, 15.0),
+        (MemoryState.NEAR_LIMIT, 300.0, 30.0),
+        (MemoryState.NEAR_LIMIT, 4.0, 0.0),
+        (MemoryState.CRITICAL, None, 0.0),
+        (MemoryState.CRITICAL, 300.0, 0.0),
+    ],
+)
+def test_how_long_a_restart_waits_for_requests(
+    said: MemoryState, seconds_to_limit: float | None, expected: float
+) -> None:
+    memory = msgspec.structs.replace(MEMORY, seconds_to_limit=seconds_to_limit)
+    decided = look(LOOKED, 0.0, settings=DRAINS, memory=memory, said=said)
+    assert decided.restart is not None
+    assert decided.drain_seconds == expected
+    draining = msgspec.structs.replace(FACTS, draining=True, ready=False)
+    again = look(decided.state, 1.0, draining, DRAINS, memory, said)
+    assert (again.restart, again.call_off, again.drain_seconds) == (None, False, expected)
+
+
+def test_it_is_called_off_when_memory_is_well_again_and_counts_for_nothing() -> None:
+    decided = look(LOOKED, 0.0, settings=DRAINS)
+    draining = msgspec.structs.replace(FACTS, draining=True, ready=False)
+    unknown = look(decided.state, 1.0, draining, DRAINS, said=MemoryState.UNKNOWN)
+    assert (unknown.call_off, unknown.drain_seconds) == (False, None)
+    well = look(unknown.state, 2.0, draining, DRAINS, said=MemoryState.OK)
+    assert well.call_off
+    assert well.report is not None
+    assert "called off" in well.report
+    assert (well.state.restarted_at, well.state.restarting, well.state.trial) == ((), False, None)
+    first = look(well.state, 3.0, settings=DRAINS)
+    assert first.restart is None
+    assert look(first.state, 4.0, settings=DRAINS).restart is not None
+
+
+def test_a_restart_by_hand_that_waits_is_not_called_off_but_hastened() -> None:
+    draining = msgspec.structs.replace(FACTS, draining=True, ready=False)
+    assert not look(relief.ReliefState(), 0.0, draining, DRAINS, said=MemoryState.OK).call_off
+    assert look(relief.ReliefState(), 0.0, draining, DRAINS, said=MemoryState.CRITICAL).drain_seconds == 0
 
 
 def test_nothing_is_done_while_headroom_rises() -> None:
@@ -189,17 +288,17 @@ def test_what_needs_no_restart_is_done_first_alone_and_waited_for() -> None:
 
 def test_in_a_hurry_what_does_not_suffice_is_done_with_the_restart() -> None:
     facts = msgspec.structs.replace(FACTS, locked_bytes=64 << 20)
-    decided = look(relief.ReliefState(), 0.0, facts, said=MemoryState.CRITICAL)
+    decided = look(LOOKED, 0.0, facts, said=MemoryState.CRITICAL)
     assert decided.own == (StepName.RELEASE_PROTECTION,)
     assert decided.restart is not None
     enough = msgspec.structs.replace(facts, locked_bytes=4 << 30)
-    decided = look(relief.ReliefState(), 0.0, enough, said=MemoryState.CRITICAL)
+    decided = look(LOOKED, 0.0, enough, said=MemoryState.CRITICAL)
     assert (decided.own, decided.restart) == ((StepName.RELEASE_PROTECTION,), None)
 
 
 def test_a_restart_that_moved_nothing_is_reported_and_not_repeated() -> None:
     facts = msgspec.structs.replace(FACTS, own_bytes=4 << 30)
-    state = look(relief.ReliefState(), 0.0, facts, said=MemoryState.CRITICAL).state
+    state = look(LOOKED, 0.0, facts, said=MemoryState.CRITICAL).state
     state = relief.restarted(state)
     restarts, reports, exhausted = 0, [], []
     for second in range(100, 160):
@@ -214,12 +313,12 @@ def test_a_restart_that_moved_nothing_is_reported_and_not_repeated() -> None:
     assert len(exhausted) == 1
     well = look(state, 200.0, facts, said=MemoryState.OK).state
     assert well.useless == ()
-    assert look(well, 300.0, facts, said=MemoryState.CRITICAL).restart is not None
+    assert look(msgspec.structs.replace(well, looks=1), 300.0, facts, said=MemoryState.CRITICAL).restart is not None
 
 
 def test_what_others_took_meanwhile_is_not_held_against_a_step() -> None:
     facts = msgspec.structs.replace(FACTS, own_bytes=4 << 30)
-    state = relief.restarted(look(relief.ReliefState(), 0.0, facts, said=MemoryState.CRITICAL).state)
+    state = relief.restarted(look(LOOKED, 0.0, facts, said=MemoryState.CRITICAL).state)
     smaller = msgspec.structs.replace(facts, own_bytes=3 << 30, context_length=16384)
     state = look(state, 100.0, smaller).state
     decided = look(state, 106.0, smaller)
@@ -234,6 +333,7 @@ moments = st.tuples(
     st.none() | st.floats(0.1, 100),
     st.booleans(),
     st.floats(0.2, 30),
+    st.sampled_from(["ends", "drains"]),
 )
 
 
@@ -245,22 +345,36 @@ moments = st.tuples(
     st.integers(256, 1 << 17),
 )
 def test_whatever_memory_does(
-    seen: list[tuple[MemoryState, int, float | None, bool, float]],
+    seen: list[tuple[MemoryState, int, float | None, bool, float, str]],
     allowed: set[StepName],
     act: bool,
     supervised: bool,
     context: int,
 ) -> None:
-    settings = msgspec.structs.replace(JUDGED, steps=tuple(allowed), act=act, at_most=3, cool_down_seconds=60.0)
+    settings = msgspec.structs.replace(DRAINS, steps=tuple(allowed), act=act, at_most=3, cool_down_seconds=60.0)
     state, now, restarts, open_exhausted = relief.ReliefState(), 0.0, [], False
-    for memory_state, headroom, seconds, ready, passes in seen:
+    draining: int | None = None
+    for memory_state, headroom, seconds, is_ready, passes, then in seen:
         now += passes
+        ready = is_ready and draining is None
         facts = msgspec.structs.replace(
-            FACTS, supervised=supervised, ready=ready, context_length=context, locked_bytes=32 << 20, own_bytes=4 << 30
-        )
+            FACTS, supervised=supervised, ready=ready, context_length=context, locked_bytes=32 << 20, own_bytes=4 << 30,
+            draining=draining is not None, pausable=is_ready,
+        )  # fmt: skip
         memory = msgspec.structs.replace(MEMORY, headroom_bytes=headroom, seconds_to_limit=seconds)
         decided = relief.step(state, verdict(memory_state), memory, facts, settings, now)
         acts = decided.restart is not None or decided.own != ()
+        assert not decided.pause or (act and supervised and decided.restart is None)
+        if draining is not None:
+            assert not acts
+            assert decided.call_off == (memory_state is MemoryState.OK)
+            if decided.call_off:
+                restarts.pop()
+                context = draining
+                draining = None
+            elif decided.drain_seconds == 0 or then == "ends":
+                draining = None
+                decided = msgspec.structs.replace(decided, state=relief.restarted(decided.state))
         assert not acts or (ready and memory_state in (MemoryState.NEAR_LIMIT, MemoryState.CRITICAL))
         assert set(decided.own) <= allowed - set(state.useless)
         if memory_state is MemoryState.OK:
@@ -271,8 +385,12 @@ def test_whatever_memory_does(
             assert decided.restart.context_length >= min(facts.minimum_context, context)
             assert set(decided.restart.steps) <= allowed - set(decided.state.useless)
             restarts.append(now)
-            context, open_exhausted = decided.restart.context_length, False
-            decided = msgspec.structs.replace(decided, state=relief.restarted(decided.state))
+            assert decided.drain_seconds is not None
+            before, context, open_exhausted = context, decided.restart.context_length, False
+            if decided.drain_seconds == 0 or then == "ends":
+                decided = msgspec.structs.replace(decided, state=relief.restarted(decided.state))
+            else:
+                draining = before
         if decided.exhausted is not None:
             assert not open_exhausted
             open_exhausted = True

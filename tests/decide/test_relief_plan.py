@@ -20,7 +20,7 @@ def plan(
     **facts,
 ) -> ReliefPlan:
     known = msgspec.structs.replace(FACTS, **facts)
-    return relief_plan(state or relief.ReliefState(), verdict(memory), view, known, JUDGED, 1000.0, ("earlier",))
+    return relief_plan(state or relief.ReliefState(looks=1), verdict(memory), view, known, JUDGED, 1000.0, ("earlier",))
 
 
 def test_it_says_what_would_be_done_now() -> None:
@@ -43,13 +43,14 @@ def test_own_steps_are_said_before_the_restart() -> None:
         ({"view": MemoryView(unknown="no meminfo")}, "nothing: the headroom is not known (no meminfo)"),
         ({"ready": False}, "the backend is not ready"),
         ({"state": relief.ReliefState(restarting=True)}, "is being restarted"),
+        ({"state": relief.ReliefState(restarting=True), "draining": True}, "waits for requests to end"),
         ({"supervised": False}, "do it yourself"),
         ({"context_changeable": False, "prompt_cache_mib": 0}, "nothing: no step that is left"),
         (
             {"state": relief.ReliefState(exhausted=True), "context_changeable": False, "prompt_cache_mib": 0},
             "nothing: no step",
         ),
-        ({"state": relief.ReliefState(restarted_at=(990.0, 995.0))}, "cool-down"),
+        ({"state": relief.ReliefState(restarted_at=(990.0, 995.0), looks=1)}, "cool-down"),
     ],
 )
 def test_why_it_would_do_nothing(changes: dict, said: str) -> None:

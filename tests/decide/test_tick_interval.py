@@ -101,3 +101,9 @@ def test_never_shorter_nor_longer_than_it_may_be(looks: list[tuple[Seen, float]]
             # At the next look there are still more than ten seconds to the limit.
             assert seen.headroom_bytes - GROWTH_BYTES_PER_SECOND * state.seconds >= 10 * GROWTH_BYTES_PER_SECOND
             assert seen.triggered or state.seconds <= BLIND_SECONDS
+
+
+def test_what_cannot_wait_is_looked_at_at_once_and_no_later_than_configured() -> None:
+    quick = Seen(busy=None, headroom_bytes=None, backends=True, triggered=False, quick="it is paused")
+    assert step(first(1.0), quick, 1.0, 1.0, 4.0) == TickInterval(0.2, "it is paused")
+    assert step(first(0.1), quick, 1.0, 0.1, 4.0).seconds == 0.1

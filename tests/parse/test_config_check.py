@@ -36,6 +36,7 @@ def test_the_default_config_has_no_problem():
         ({"limits": {"near": "1GiB", "critical": "1024MiB"}}, "error limits.near"),
         ({"limits": {"near": "120%"}}, "error limits.near: '120%' must be more than 0% and less than 100%"),
         ({"limits": {"critical": "few"}}, "error limits.critical: 'few' is no size"),
+        ({"relief": {"drain": "1h"}}, "error relief.drain: '1h': must be between 0 ms and 10 min"),
         ({"relief": {"cool_down": "1s"}}, "error relief.cool_down: '1s': must be between 10 s and 1 d"),
         ({"relief": {"mode": "act", "at_most": "0/h"}, "backends": [BACKEND]}, "error relief.at_most: '0/h': forbids"),
         ({"relief": {"mode": "act"}}, "warning relief.mode: 'act': there is no backend that moetuned may restart"),

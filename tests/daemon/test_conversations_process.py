@@ -1,0 +1,209 @@
+"""A conversation over a restart that frees memory: the next turn reads only what is new, and nothing is left on the disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+import threading
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running import InProcess, free_port, in_process
+
+from moetuned.daemon.relieving import launch_plan
+from moetuned.decide.supervision import Stage
+from moetuned.schema.action import RestartBackend
+
+pytestmark = pytest.mark.backend
+WHEEL = [sys.executable, "-m", "moetuned.xllamacpp_server"]
+STAND_IN = [sys.executable, "-m", "moetuned.simulator", "serve"]
+PROGRAMS = {"stand-in": STAND_IN, "wheel": WHEEL}
+if os.environ.get("LLAMA_SERVER"):
+    PROGRAMS["LLAMA_SERVER"] = shlex.split(os.environ["LLAMA_SERVER"])
+
+
+def config(program: list[str], model: Path, port: int, slots: Path, *more: str) -> dict[str, Any]:
+    command = [
+        *program,
+        "-m",
+        "{model}",
+        "-c",
+        "{context}",
+        "--port",
+        str(port),
+        "--metrics",
+        "--no-repack",
+        "--parallel",
+        "1",
+    ]
+    return {
+        "watch": {"discover": False, "interval": "200ms"},
+        "warm": {"enabled": False},
+        "backends": [
+            {
+                "name": "glm",
+                "kind": None,
+                "model": str(model),
+                "url": f"http://127.0.0.1:{port}",
+                "context": {"preferred": 8192, "minimum": 1024},
+                "supervise": {
+                    "by": "process",
+                    "command": [*command, "--slot-save-path", str(slots), *more],
+                    "log": str(model.parent / f"glm-{port}.log"),
+                },
+            }
+        ],
+    }
+
+
+def ask(port: int, prompt: str, predict: int, key: str | None = None) -> dict[str, Any]:
+    body = json.dumps(
+        {"prompt": prompt, "n_predict": predict, "ignore_eos": True, "temperature": 0, "cache_prompt": True}
+    )
+    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/completion", body.encode(), headers)
+    with urllib.request.urlopen(request, timeout=120) as response:
+        return json.loads(response.read())
+
+
+class Asked(threading.Thread):
+    """A question that is asked while the daemon turns."""
+
+    def __init__(self, *question: Any) -> None:
+        super().__init__(daemon=True)
+        self.question = question
+        self.answer: dict[str, Any] | None = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self.answer = ask(*self.question)
+        except OSError:
+            self.answer = None
+
+
+def asked(daemon: InProcess, *question: Any) -> dict[str, Any]:
+    thread = Asked(*question)
+    daemon.until(lambda _: not thread.is_alive(), "an answer")
+    assert thread.answer is not None
+    return thread.answer
+
+
+def supervisor(daemon: InProcess) -> Any:
+    watched = daemon.app._roster.get("glm")
+    assert watched is not None
+    return watched.supervisor
+
+
+def restart(daemon: InProcess, context: int, seconds: float = 20.0) -> None:
+    own = supervisor(daemon)
+    own.restart(launch_plan(RestartBackend("glm", context, None, "test"), own.state.plan), seconds=seconds)
+
+
+def is_known(daemon: InProcess) -> bool:
+    watched = daemon.app._roster.get("glm")
+    return watched is not None and watched.description is not None and watched.model is not None
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_the_next_turn_reads_only_what_is_new(tmp_path: Path, small_model: Path, program: str) -> None:
+    port, slots = free_port(), tmp_path / "slots"
+    slots.mkdir()
+    prompt = "a word or two " * 220
+    with in_process(tmp_path, config(PROGRAMS[program], small_model, port, slots)) as daemon:
+        daemon.until(daemon.phase_is("glm", "idle"), "ready")
+        daemon.until(lambda _: is_known(daemon), "what it is")
+        first = asked(daemon, port, prompt, 8)
+        assert first["timings"]["prompt_n"] > 2000
+        pid = daemon.view("glm").pid
+        restart(daemon, 4096)
+        daemon.until(lambda _: "backend_restarted" in daemon.event_names(), "restarted")
+        assert daemon.view("glm").pid != pid
+        assert "1 conversation goes on" in daemon.snapshot.events[-1].message
+        second = asked(daemon, port, prompt + first["content"] + " and then?", 8)
+        print(program, first["timings"], second["timings"])
+        assert second["timings"]["cache_n"] > 2000
+        assert second["timings"]["prompt_n"] < 100
+        daemon.until(lambda _: list(slots.iterdir()) == [], "the files are removed")
+        restart(daemon, 2048)  # it does not fit that one
+        daemon.until(lambda _: daemon.event_names().count("backend_restarted") == 2, "restarted again")
+        assert "conversation" not in daemon.snapshot.events[-1].message
+        assert asked(daemon, port, "hello", 4)["tokens_predicted"] == 4
+        assert list(slots.iterdir()) == []
+
+
+def test_a_request_that_is_worked_on_is_waited_for_and_completes(tmp_path: Path, small_model: Path) -> None:
+    port, slots = free_port(), tmp_path / "slots"
+    slots.mkdir()
+    with in_process(tmp_path, config(STAND_IN, small_model, port, slots)) as daemon:
+        daemon.until(daemon.phase_is("glm", "idle"), "ready")
+        daemon.until(lambda _: is_known(daemon), "what it is")
+        question = Asked(port, "once upon a time", 1500)
+        daemon.until(lambda _: supervisor(daemon).state.busy == 1, "it works")
+        restart(daemon, 4096, 60.0)
+        daemon.until(
+            lambda _: "waits for 1 request to end before its restart" in daemon.view("glm").sentence, "it waits"
+        )
+        daemon.until(lambda _: "backend_restarted" in daemon.event_names(), "restarted")
+        daemon.until(lambda _: not question.is_alive(), "the answer")
+        assert question.answer is not None
+        assert question.answer["tokens_predicted"] == 1500
+        assert "cut off" not in daemon.snapshot.events[-1].message
+        assert "1 conversation goes on" in daemon.snapshot.events[-1].message
+
+
+def test_one_that_takes_too_long_is_cut_off_and_counted(tmp_path: Path, small_model: Path) -> None:
+    port, slots = free_port(), tmp_path / "slots"
+    slots.mkdir()
+    with in_process(tmp_path, config(STAND_IN, small_model, port, slots)) as daemon:
+        daemon.until(daemon.phase_is("glm", "idle"), "ready")
+        daemon.until(lambda _: is_known(daemon), "what it is")
+        question = Asked(port, "once upon a time", 100_000)
+        daemon.until(lambda _: supervisor(daemon).state.busy == 1, "it works")
+        restart(daemon, 8192, 0.5)
+        daemon.until(lambda _: "backend_restarted" in daemon.event_names(), "restarted")
+        assert daemon.snapshot.events[-1].message.endswith("1 request was cut off")
+        daemon.until(lambda _: not question.is_alive(), "the end of the request")
+        assert question.answer is None
+
+
+def test_with_an_api_key_it_waits_a_moment_and_saves_all_the_same(tmp_path: Path, small_model: Path) -> None:
+    port, slots, program = free_port(), tmp_path / "slots", os.environ.get("LLAMA_SERVER")
+    if program is None:
+        pytest.skip("LLAMA_SERVER names no llama-server; neither the wheel's nor the stand-in takes keys")
+    slots.mkdir()
+    (tmp_path / "keys").write_text("# of this test\nsecret-of-this-test\n")
+    made = config(shlex.split(program), small_model, port, slots, "--api-key-file", str(tmp_path / "keys"))
+    with in_process(tmp_path, made) as daemon:
+        daemon.until(lambda _: supervisor(daemon).state.stage is Stage.READY and is_known(daemon), "ready")
+        first = asked(daemon, port, "a word or two " * 40, 4, "secret-of-this-test")
+        restart(daemon, 4096)
+        daemon.until(lambda _: "backend_restarted" in daemon.event_names(), "restarted")
+        assert "1 conversation goes on" in daemon.snapshot.events[-1].message
+        again = "a word or two " * 40 + first["content"] + " and then?"
+        assert asked(daemon, port, again, 4, "secret-of-this-test")["timings"]["prompt_n"] < 100
+        assert "secret-of-this-test" not in json.dumps(str(daemon.snapshot))
+
+
+def test_stopped_for_a_second_look_it_goes_on_and_is_not_called_hung(tmp_path: Path, small_model: Path) -> None:
+    port, slots = free_port(), tmp_path / "slots"
+    slots.mkdir()
+    with in_process(tmp_path, config(STAND_IN, small_model, port, slots)) as daemon:
+        daemon.until(daemon.phase_is("glm", "idle"), "ready")
+        daemon.until(lambda _: is_known(daemon), "what it is")
+        question = Asked(port, "once upon a time", 400)
+        daemon.until(lambda _: supervisor(daemon).state.busy == 1, "it works")
+        supervisor(daemon).hold()
+        daemon.until(lambda _: "is paused" in daemon.view("glm").sentence, "it is paused")
+        daemon.until(lambda _: not supervisor(daemon).held, "it goes on")
+        daemon.until(lambda _: not question.is_alive(), "the answer")
+        assert question.answer is not None
+        assert supervisor(daemon).pause_by_hand()
+        daemon.until(lambda _: "is paused by hand since" in daemon.view("glm").sentence, "paused by hand")
+        assert supervisor(daemon).resume_by_hand()
+        daemon.until(daemon.phase_is("glm", "idle"), "it answers")
+        assert daemon.event_names() == []
