@@ -18,6 +18,7 @@ from moetuned.daemon.announcer import Announcer
 from moetuned.daemon.config_loading import load_checked
 from moetuned.daemon.devices import Devices
 from moetuned.daemon.event_log import EventLog
+from moetuned.daemon.examining import Examining
 from moetuned.daemon.heat_keeper import HeatKeeper
 from moetuned.daemon.judging import Judge
 from moetuned.daemon.launching import Launching
@@ -148,6 +149,7 @@ class App:
             self._announcer.say,
             timing,
             Launching(self._workers, lambda: self._settings).prepare,
+            Examining(self._workers).examine,
         )
 
     def run(self) -> None:

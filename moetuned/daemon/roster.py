@@ -11,7 +11,7 @@ from moetuned.daemon.loop import Loop
 from moetuned.daemon.matching import match
 from moetuned.daemon.model_care import ModelCare
 from moetuned.daemon.probing import Probing
-from moetuned.daemon.process_supervisor import Prepare, ProcessSupervisor
+from moetuned.daemon.process_supervisor import Examine, Prepare, ProcessSupervisor
 from moetuned.daemon.supervisor import Supervisor
 from moetuned.daemon.watched import Watched
 from moetuned.daemon.workers import Lane, Workers
@@ -19,11 +19,11 @@ from moetuned.decide import relief
 from moetuned.decide import supervision as sv
 from moetuned.host.cgroup import memory_cgroup
 from moetuned.host.clock import Clock
-from moetuned.host.processes import ProcessIdentity, has_ended, is_alive
+from moetuned.host.processes import has_ended, is_alive
 from moetuned.host.spawn import boot_id
 from moetuned.schema.backend_abilities import Dialect
 from moetuned.schema.config import Backend, Config, SuperviseProcess
-from moetuned.schema.event import EventName
+from moetuned.schema.event import EventName, is_kind_of
 from moetuned.state import backend_record
 
 log = logging.getLogger(__name__)
@@ -52,8 +52,11 @@ class Roster:
         say: Say,
         timing: sv.Timing = sv.Timing(),  # noqa: B008  frozen
         prepare: Prepare | None = None,
+        examine: Examine | None = None,
     ) -> None:
-        """`prepare` is asked what to start before each start; None: they are started as the config says."""
+        """`prepare` is asked what to start before each start; None: they are started as the config says. `examine` is asked why one
+        ended; None: nobody knows.
+        """
         self._loop = loop
         self._clock = clock
         self._workers = workers
@@ -63,6 +66,7 @@ class Roster:
         self._say = say
         self._timing = timing
         self._prepare = prepare
+        self._examine = examine
         self._watched: dict[str, Watched] = {}
         self._leaving: list[Supervisor] = []
         self._baselines = warm_baseline.Records(record_directory)
@@ -132,7 +136,7 @@ class Roster:
             return
 
         def say(name: EventName, message: str) -> None:
-            if name in (EventName.BACKEND_RESTARTED, EventName.BACKEND_DOWN):
+            if name is EventName.BACKEND_RESTARTED or is_kind_of(name, EventName.BACKEND_DOWN):
                 watched.relief = relief.restarted(watched.relief)
             self._say(name, watched.name, message)
 
@@ -146,7 +150,9 @@ class Roster:
             watched.relief = relief.ReliefState(restarted_at=leaving.relief_restarts)
             leaving.resume()
             return
-        supervisor = ProcessSupervisor(config, self._loop, self._clock, self._records, say, self._timing, self._prepare)
+        supervisor = ProcessSupervisor(
+            config, self._loop, self._clock, self._records, say, self._timing, self._prepare, self._examine
+        )
         watched.supervisor = supervisor
         supervisor.start()
         # Cool-down and budget outlive the daemon that made the restarts; no other start counts for them.
@@ -197,6 +203,8 @@ class Roster:
                 # A starting backend joins its cgroup a moment after it is started, and anybody may move it later.
                 watched.next_cgroup = now + (1.0 if watched.description is None else CGROUP_SECONDS)
                 watched.cgroup = memory_cgroup(watched.process.pid)
+                if watched.supervisor is not None and watched.process == watched.main:
+                    watched.supervisor.counts_in(watched.cgroup.counted_in)
             if watched.discovered and watched.gone_since is not None and now - watched.gone_since > FORGET_SECONDS:
                 log.info("%s: ended %d min ago; forgotten", watched.name, FORGET_SECONDS // 60)
                 self._drop(watched)
@@ -377,6 +385,7 @@ def _recorded_process(name: str, directory: str) -> int | None:
         record = backend_record.read(name, directory)
         if record is None or record.boot_id != boot_id():
             return None
-    except (backend_record.RecordError, OSError):
+        identity = backend_record.process_of(record)
+    except (backend_record.RecordError, OSError, ValueError):
         return None
-    return record.pid if is_alive(ProcessIdentity(record.pid, record.start_ticks)) else None
+    return identity.pid if identity is not None and is_alive(identity) else None

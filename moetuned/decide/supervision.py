@@ -10,6 +10,7 @@ from enum import StrEnum
 
 import msgspec
 
+from moetuned.decide.exit_cause import EVENT_OF, WAITS_FOR, Cause, Obstacle
 from moetuned.schema.event import EventName
 from moetuned.schema.units import format_duration
 
@@ -19,7 +20,8 @@ class Timing(msgspec.Struct, frozen=True):
 
     `terminate_seconds`: how long it may take to end after SIGTERM before it is killed; `restart_seconds` the same for a restart,
     which is made when memory runs out (llama-server first ends its requests, which takes long when it thrashes). `breaker_exits` unexpected exits within
-    `breaker_seconds` and it is left to its owner; before that it is started again after `backoff_seconds`, one for each exit.
+    `breaker_seconds`, or without having been ready once in between, and it is left to its owner; before that it is started again after
+    `backoff_seconds`, one for each exit. `look_seconds`: how often it is looked whether what lets it not start is gone.
     """
 
     terminate_seconds: float = 15.0
@@ -27,6 +29,7 @@ class Timing(msgspec.Struct, frozen=True):
     backoff_seconds: tuple[float, ...] = (1.0, 2.0, 5.0, 15.0, 30.0, 60.0)
     breaker_exits: int = 5
     breaker_seconds: float = 600.0
+    look_seconds: float = 5.0
 
 
 class Stage(StrEnum):
@@ -87,7 +90,8 @@ class Supervision(msgspec.Struct, frozen=True):
     """State of one backend. Times are monotonic seconds.
 
     `plan` is what it runs with (or ran with last), `next_plan` what the restart under way gives it, `later_plan` what the config
-    wants at the next start of any kind.
+    wants at the next start of any kind. `fruitless`: exits since it was ready last; `obstacle`: what lets it not start;
+    `hung`: it is ended because it hung; `cut_off`: requests that the restart under way cut off, None: unknown.
     """
 
     backend: str
@@ -102,6 +106,10 @@ class Supervision(msgspec.Struct, frozen=True):
     down: bool = False
     exits: tuple[float, ...] = ()
     restarts: int = 0
+    fruitless: int = 0
+    obstacle: Obstacle | None = None
+    hung: bool = False
+    cut_off: int | None = None
 
 
 Moved = tuple[Supervision, tuple[Command, ...]]
@@ -113,8 +121,14 @@ def begin(state: Supervision) -> Moved:
     if state.stage not in (Stage.STOPPED, Stage.WAITING, Stage.BROKEN):
         return state, ()
     plan = state.later_plan or state.plan
-    exits = () if state.stage == Stage.BROKEN else state.exits
-    return _replace(state, stage=Stage.LOADING, plan=plan, later_plan=None, retry_at=None, exits=exits), (Start(plan),)
+    if state.stage == Stage.BROKEN:
+        state = _replace(state, exits=(), fruitless=0)
+    return _replace(state, stage=Stage.LOADING, plan=plan, later_plan=None, retry_at=None), (Start(plan),)
+
+
+def launched(state: Supervision, plan: LaunchPlan) -> Supervision:
+    """Its process runs now, started with `plan`."""
+    return _replace(state, plan=plan, obstacle=None)
 
 
 def reconfigure(state: Supervision, plan: LaunchPlan) -> Supervision:
@@ -137,12 +151,29 @@ def healthy(state: Supervision, now: float) -> Moved:
         commands = (
             Say(
                 EventName.BACKEND_RESTARTED,
-                f"{state.backend} was restarted with a context of {state.plan.context_length} tokens and is healthy again after {took}",
+                f"{state.backend} was restarted with a context of {state.plan.context_length} tokens and is healthy again after {took}"
+                f"{_cut_off(state.cut_off)}",
             ),
         )
-    elif state.down:
-        commands = (Say(EventName.BACKEND_RECOVERED, f"{state.backend} runs again"),)
-    return _replace(state, stage=Stage.READY, restart_began=None, down=False), commands
+    if state.down:
+        commands = (*commands, Say(EventName.BACKEND_RECOVERED, f"{state.backend} runs again"))
+    return _replace(state, stage=Stage.READY, restart_began=None, down=False, fruitless=0, cut_off=None), commands
+
+
+def _cut_off(requests: int | None) -> str:
+    if requests is None:
+        return "; whether a request was cut off is not known"
+    if requests == 0:
+        return "; no request was cut off"
+    return f"; {requests} request{'s were' if requests > 1 else ' was'} cut off"
+
+
+def hung(state: Supervision, now: float) -> Moved:
+    """It hangs, and that was told: end it and start it again, as if it had exited by itself."""
+    if state.stage != Stage.READY:
+        return state, ()
+    kill_at = now + state.timing.terminate_seconds
+    return _replace(state, stage=Stage.STOPPING, next_plan=None, kill_at=kill_at, hung=True, down=True), (Terminate(),)
 
 
 def restart(state: Supervision, plan: LaunchPlan, now: float) -> Moved:
@@ -150,13 +181,14 @@ def restart(state: Supervision, plan: LaunchPlan, now: float) -> Moved:
     state = _replace(state, later_plan=None)
     if state.stage in (Stage.LOADING, Stage.READY):
         kill_at = now + state.timing.restart_seconds
+        cut_off = 0 if state.stage == Stage.LOADING else None
         return (
-            _replace(state, stage=Stage.STOPPING, next_plan=plan, kill_at=kill_at, restart_began=now),
+            _replace(state, stage=Stage.STOPPING, next_plan=plan, kill_at=kill_at, restart_began=now, cut_off=cut_off),
             (Terminate(),),
         )
     if state.stage == Stage.STOPPING:
-        return _replace(state, next_plan=plan), ()
-    return begin(_replace(state, plan=plan, restart_began=now, restarts=state.restarts + 1))
+        return _replace(state, next_plan=plan, hung=False), ()
+    return begin(_replace(state, plan=plan, restart_began=now, restarts=state.restarts + 1, cut_off=0))
 
 
 def stop(state: Supervision, now: float) -> Moved:
@@ -165,12 +197,14 @@ def stop(state: Supervision, now: float) -> Moved:
         kill_at = now + state.timing.terminate_seconds
         return _replace(state, stage=Stage.STOPPING, next_plan=None, kill_at=kill_at), (Terminate(),)
     if state.stage == Stage.STOPPING:
-        return _replace(state, next_plan=None), ()
-    return _replace(state, stage=Stage.STOPPED, retry_at=None), ()
+        return _replace(state, next_plan=None, hung=False), ()
+    return _replace(state, stage=Stage.STOPPED, retry_at=None, obstacle=None), ()
 
 
-def exited(state: Supervision, how: str, now: float) -> Moved:
+def exited(state: Supervision, how: str, now: float, cause: Cause = Cause.EXIT) -> Moved:
     """The process ended; `how` is the end of the sentence "NAME …", e.g. "exited with code 1"."""
+    if state.stage == Stage.STOPPING and state.hung:
+        return _failed(_replace(state, hung=False, kill_at=None), "hung and was ended", now, Cause.HUNG)
     if state.stage == Stage.STOPPING:
         if state.next_plan is None:
             return _replace(state, stage=Stage.STOPPED, kill_at=None), ()
@@ -186,22 +220,68 @@ def exited(state: Supervision, how: str, now: float) -> Moved:
         )
     if state.stage not in (Stage.LOADING, Stage.READY):
         return state, ()
+    if cause in WAITS_FOR:
+        return _wait(state, how, now, Obstacle(cause, how))
+    return _failed(state, how, now, cause)
+
+
+def _failed(state: Supervision, how: str, now: float, cause: Cause) -> Moved:
+    """It ended and nothing is known that has to be waited for: again after a while, unless that was tried too often."""
     timing = state.timing
     exits = (*(at for at in state.exits if now - at < timing.breaker_seconds), now)
-    if len(exits) >= timing.breaker_exits:
-        message = (
-            f"{state.backend} {how}, {len(exits)} times within {format_duration(timing.breaker_seconds)}: moetuned leaves it "
-            "stopped; read its log, then reload moetuned to try again"
-        )
-        return (
-            _replace(state, stage=Stage.BROKEN, exits=exits, restart_began=None, down=True),
-            (Say(EventName.BACKEND_DOWN, message),),
-        )
+    fruitless = state.fruitless + 1
+    state = _replace(state, exits=exits, fruitless=fruitless, restart_began=None, obstacle=None, cut_off=None)
+    if max(len(exits), fruitless) >= timing.breaker_exits:
+        within = f"{len(exits)} times within {format_duration(timing.breaker_seconds)}"
+        often = within if len(exits) >= timing.breaker_exits else f"{fruitless} times in a row without getting ready"
+        message = f"{state.backend} {how}, {often}: moetuned leaves it stopped; {_again(state.backend)}"
+        broken = _replace(state, stage=Stage.BROKEN, retry_at=None, down=True)
+        return broken, (Say(EventName.BACKEND_CRASH_LOOP, message),)
     delay = timing.backoff_seconds[min(len(exits), len(timing.backoff_seconds)) - 1]
     message = f"{state.backend} {how}; it is started again in {format_duration(delay)}"
     return (
-        _replace(state, stage=Stage.WAITING, exits=exits, retry_at=now + delay, restart_began=None, down=True),
-        (Note(message) if state.down else Say(EventName.BACKEND_DOWN, message),),
+        _replace(state, stage=Stage.WAITING, retry_at=now + delay, down=True),
+        (Note(message) if state.down else Say(EVENT_OF[cause], message),),
+    )
+
+
+def _again(backend: str) -> str:
+    return f"read its log, then `moetunectl backend restart {backend}` or a reload of moetuned tries again"
+
+
+def _wait(state: Supervision, how: str, now: float, obstacle: Obstacle) -> Moved:
+    """It is started when that is gone. Nobody is to mend the backend, so this is no failure that counts."""
+    known = state.obstacle is not None and state.obstacle.cause is obstacle.cause
+    message = f"{state.backend} {how}; it is started {WAITS_FOR[obstacle.cause]}"
+    said: Command = Note(message) if state.down else Say(EVENT_OF[obstacle.cause], message)
+    retry_at = now + state.timing.look_seconds
+    return (
+        _replace(
+            state,
+            stage=Stage.WAITING,
+            retry_at=retry_at,
+            restart_began=None,
+            cut_off=None,
+            obstacle=obstacle,
+            down=True,
+        ),
+        () if known else (said,),
+    )
+
+
+def obstructed(state: Supervision, obstacle: Obstacle, now: float) -> Moved:
+    """Right before its start something was found that lets it not start; no process was started."""
+    if state.stage == Stage.STOPPING:
+        return exited(state, "was not started", now)
+    if state.stage != Stage.LOADING:
+        return state, ()
+    return _wait(state, f"cannot be started: {obstacle.text}", now, obstacle)
+
+
+def wait(state: Supervision, until: float) -> Supervision:
+    """What an earlier daemon began is not settled yet: it is begun then, monotonic seconds."""
+    return (
+        _replace(state, stage=Stage.WAITING, retry_at=until) if state.stage in (Stage.STOPPED, Stage.LOADING) else state
     )
 
 
@@ -223,9 +303,12 @@ def absence(state: Supervision, now: float) -> str | None:
     """Why it does not run, as the end of the sentence "NAME …"; None when there is nothing to add."""
     match state.stage:
         case Stage.STOPPING:
-            return "is being ended" if state.next_plan is None else "is being restarted"
+            return "is being ended" if state.next_plan is None and not state.hung else "is being restarted"
+        case Stage.WAITING | Stage.LOADING if state.obstacle is not None:
+            return f"is not running: {state.obstacle.text}; it is started {WAITS_FOR[state.obstacle.cause]}"
         case Stage.WAITING if state.retry_at is not None:
             return f"is not running; it is started again in {format_duration(max(1.0, round(state.retry_at - now)))}"
         case Stage.BROKEN:
-            return f"is not running: it failed {len(state.exits)} times in a row; read its log, then reload moetuned to try again"
+            often = max(len(state.exits), state.fruitless)
+            return f"is not running: it failed {often} times in a row; {_again(state.backend)}"
     return None

@@ -29,6 +29,7 @@ _INTERVAL_SECONDS = (0.2, 4.0)
 _RESIDENCY_SECONDS = (1.0, 3600.0)
 _COOL_DOWN_SECONDS = (10.0, 86400.0)
 _SETTLE_SECONDS = (1.0, 600.0)
+_HUNG_SECONDS = (60.0, 86400.0)
 _HOOK_SECONDS = (0.1, 600.0)
 _OF_DEVICES = ("read_ahead", "scheduler", "nr_requests")
 """Keys of `tuning` that are set for the disks under the backends' models."""
@@ -157,6 +158,8 @@ def _check_relief(config: Config) -> Iterator[Problem]:
     relief = config.relief
     yield from _duration(("relief", "cool_down"), relief.cool_down, _COOL_DOWN_SECONDS)
     yield from _duration(("relief", "settle"), relief.settle, _SETTLE_SECONDS)
+    if relief.restart_hung != "off":
+        yield from _duration(("relief", "restart_hung"), relief.restart_hung, _HUNG_SECONDS)
     for twice in sorted({name for name in relief.steps if relief.steps.count(name) > 1}):
         yield _warning(("relief", "steps"), str(twice), "is named twice")
     for index, backend in enumerate(config.backends):
