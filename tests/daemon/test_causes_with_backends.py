@@ -141,7 +141,12 @@ def test_one_that_hangs_is_ended_and_started_again(
     monkeypatch.setattr(judging, "detector_settings", quick)
     port = free_port()
     entry = backend("glm", small_model, port, "--simulate-hang-after", "3")
-    with in_process(tmp_path, config(entry, relief={"mode": "act"})) as daemon:
+    # Asked five times a second, a server on a slow machine does nothing else and is not still.
+    seldom = {
+        **config(entry, relief={"mode": "act"}),
+        "watch": {"discover": False, "interval": "1s", "idle_interval": "1s"},
+    }
+    with in_process(tmp_path, seldom) as daemon:
         daemon.app._settings = msgspec.structs.replace(daemon.app._settings, restart_hung_seconds=2.0)
         daemon.until(daemon.phase_is("glm", "idle"), "ready")
         first = daemon.view("glm").pid
