@@ -10,7 +10,7 @@ from moetuned.daemon.event_log import EventLog
 from moetuned.daemon.workers import Lane, Workers
 from moetuned.host.clock import Clock
 from moetuned.schema.config import Alert
-from moetuned.schema.event import Event, EventName
+from moetuned.schema.event import Event, EventName, is_wanted
 from moetuned.schema.verdict import Reason
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class Announcer:
         )
         log.log(logging.INFO if name in _GOOD_NEWS else logging.WARNING, "%s: %s", name, message)
         for number, sink in enumerate(self.sinks):
-            if not sink.on or name in sink.on:
+            if is_wanted(name, sink.on):
                 self._send(event, sink, number)
 
     @property

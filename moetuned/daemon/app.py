@@ -19,6 +19,7 @@ from moetuned.daemon.by_hand import ByHand
 from moetuned.daemon.config_loading import load_checked
 from moetuned.daemon.devices import Devices
 from moetuned.daemon.event_log import EventLog
+from moetuned.daemon.examining import Examining
 from moetuned.daemon.heat_keeper import HeatKeeper
 from moetuned.daemon.judging import Judge
 from moetuned.daemon.launching import Launching
@@ -151,6 +152,7 @@ class App:
             self._announcer.say,
             timing,
             Launching(self._workers, lambda: self._settings).prepare,
+            Examining(self._workers).examine,
             os.path.dirname(paths.journal),
         )
 

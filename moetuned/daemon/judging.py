@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from moetuned.daemon import relieving, warm_baseline
+from moetuned.daemon import hanging, relieving, warm_baseline
 from moetuned.daemon.announcer import Announcer
 from moetuned.daemon.model_care import ModelCare
 from moetuned.daemon.neighbours import Neighbours
@@ -137,10 +137,10 @@ class Judge:
             watched.cache_when_steady_bytes = watched.residency.resident_bytes
         warm_baseline.keep(watched, now)
         for begun in step.begun:
-            if begun.name in (EventName.BACKEND_DOWN, EventName.BACKEND_RECOVERED) and not _tells(
-                watched, begun, oom_killed=oom_killed
-            ):
-                continue
+            if begun.name in (EventName.BACKEND_DOWN, EventName.BACKEND_RECOVERED):
+                if not _tells(watched, begun, oom_killed=oom_killed):
+                    continue
+                begun = msgspec.structs.replace(begun, name=_exact(begun, oom_killed=oom_killed))
             if self._neighbours is None:
                 self._announcer.say(begun.name, watched.name, begun.message, begun.reasons)
             else:
@@ -189,6 +189,20 @@ class Judge:
 
     def _relieve(self, watched: Watched, settings: Settings, now: float) -> None:
         relieving.relieve(watched, settings, now, self._care, self._announcer, self._neighbours)
+        hanging.end_hung(watched, settings, self._care)
+
+
+def _is_hang(begun: detector.Begun) -> bool:
+    return any(reason.signal == "hung" for reason in begun.reasons)
+
+
+def _exact(begun: detector.Begun, *, oom_killed: bool) -> EventName:
+    """The event of its cause, as far as the detector's word and the cgroup's counter tell it."""
+    if begun.name is not EventName.BACKEND_DOWN:
+        return begun.name
+    if _is_hang(begun):
+        return EventName.BACKEND_HUNG
+    return EventName.BACKEND_OOM_KILLED if oom_killed else EventName.BACKEND_DOWN
 
 
 def _tells(watched: Watched, begun: detector.Begun, *, oom_killed: bool) -> bool:
@@ -198,8 +212,9 @@ def _tells(watched: Watched, begun: detector.Begun, *, oom_killed: bool) -> bool
     it likes: the log has it, and only the OOM killer's work is an event. That one hangs only the detector knows.
     """
     name = begun.name
-    if name == EventName.BACKEND_DOWN and any(reason.signal == "hung" for reason in begun.reasons):
-        watched.hung_told = watched.supervisor is None or watched.supervisor.state.stage == Stage.READY
+    if name == EventName.BACKEND_DOWN and _is_hang(begun):
+        own = watched.supervisor is None or watched.supervisor.state.stage == Stage.READY
+        watched.hung_told = own and not hanging.is_paused(watched)
         return watched.hung_told
     if name == EventName.BACKEND_RECOVERED and watched.hung_told:
         watched.hung_told = False

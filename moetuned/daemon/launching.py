@@ -8,9 +8,11 @@ import shutil
 from collections.abc import Callable, Mapping
 
 from moetuned import backends
+from moetuned.daemon.obstacles import find_obstacle
 from moetuned.daemon.process_supervisor import Prepared
 from moetuned.daemon.settings import Settings
 from moetuned.daemon.workers import Lane, Workers
+from moetuned.decide.exit_cause import Obstacle
 from moetuned.decide.launch_command import command_for
 from moetuned.decide.ledger import Subject
 from moetuned.decide.start_fit import StartFacts, StartFit, known_flags, start_fit
@@ -36,6 +38,8 @@ class Launching:
     def __init__(self, workers: Workers, settings: Callable[[], Settings]) -> None:
         self._workers = workers
         self._settings = settings
+        self._obstacles: dict[str, Obstacle] = {}
+        """What let a backend not start the last time, by its name."""
 
     def prepare(self, config: Backend, plan: LaunchPlan, done: Callable[[Prepared], None]) -> None:
         """Find out what to start and give it to `done`, in the loop. What cannot be found out changes nothing."""
@@ -47,31 +51,47 @@ class Launching:
         def found(prepared: Prepared | None, error: BaseException | None) -> None:
             if prepared is None:
                 log.warning("%s: whether it fits cannot be told: %s; it is started as it is", config.name, error)
+            self._obstacles.pop(config.name, None)
+            if prepared is not None and prepared.obstacle is not None:
+                self._obstacles[config.name] = prepared.obstacle
             done(prepared or as_it_is)
 
         key = f"preparing the start of {config.name}"
-        if not self._workers.submit(Lane.RELIEF, key, lambda: look(config, plan, settings), found):
+        known = self._obstacles.get(config.name)
+        if not self._workers.submit(Lane.RELIEF, key, lambda: look(config, plan, settings, known=known), found):
             done(as_it_is)  # An earlier one has not answered yet.
 
 
-def look(config: Backend, plan: LaunchPlan, settings: Settings, environ: Mapping[str, str] = os.environ) -> Prepared:
-    """What to start. Reads the model's header and the machine's memory, and asks a llama-server for its flags."""
+def look(
+    config: Backend,
+    plan: LaunchPlan,
+    settings: Settings,
+    environ: Mapping[str, str] = os.environ,
+    known: Obstacle | None = None,
+) -> Prepared:
+    """What to start. Reads the model's header and the machine's memory, and asks a llama-server for its flags.
+
+    First whether anything lets it not start; `known`: what did the last time.
+    """
     supervise = config.supervise
     assert isinstance(supervise, SuperviseProcess)
     argv = command_for(supervise.command, config.model, plan)
+    obstacle = find_obstacle(supervise, argv, environ, known)
+    if obstacle is not None:
+        return Prepared(tuple(supervise.command), plan, obstacle=obstacle)
     kind = backends.find(argv)
-    known = _help(argv[0]) if kind is not None and kind.NAME == _ASKED else None
+    help_known = _help(argv[0]) if kind is not None and kind.NAME == _ASKED else None
     command: tuple[str, ...] = tuple(supervise.command)
     said = []
-    if known is not None:
-        command, dropped = known_flags(command, known)
+    if help_known is not None:
+        command, dropped = known_flags(command, help_known)
         said += [f"{flag} is left out: this build of {argv[0]} does not know it" for flag in dropped]
     if kind is not None and settings.before_start is not BeforeStart.OFF:
         argv = command_for(command, config.model, plan)
         given = {**environ, **supervise.environment}
         description = kind.describe(argv, given)
         context = max(config.context.minimum, settings.minimum_context or 0)
-        facts = StartFacts(command, plan, context, description, memory_flags(argv[1:], given), known)
+        facts = StartFacts(command, plan, context, description, memory_flags(argv[1:], given), help_known)
         fit = _fit(description.model_path or config.model, facts, supervise.cgroup)
         if fit is not None and fit.why is not None:
             if settings.before_start is BeforeStart.REFUSE:

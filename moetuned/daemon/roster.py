@@ -12,7 +12,7 @@ from moetuned.daemon.loop import Loop
 from moetuned.daemon.matching import match
 from moetuned.daemon.model_care import ModelCare
 from moetuned.daemon.probing import Probing
-from moetuned.daemon.process_supervisor import Prepare, ProcessSupervisor
+from moetuned.daemon.process_supervisor import Examine, Prepare, ProcessSupervisor
 from moetuned.daemon.relieving import conversation_facts
 from moetuned.daemon.service_supervisor import ServiceSupervisor
 from moetuned.daemon.services import service_of
@@ -23,13 +23,13 @@ from moetuned.decide import relief
 from moetuned.decide import supervision as sv
 from moetuned.host.cgroup import memory_cgroup
 from moetuned.host.clock import Clock
-from moetuned.host.processes import ProcessIdentity, has_ended, is_alive
+from moetuned.host.processes import has_ended, is_alive
 from moetuned.host.service import Service
 from moetuned.host.spawn import boot_id
 from moetuned.parse.redact_command import redact_arguments
 from moetuned.schema.backend_abilities import Dialect
 from moetuned.schema.config import Backend, Config, SuperviseNone, SuperviseProcess
-from moetuned.schema.event import EventName
+from moetuned.schema.event import EventName, is_kind_of
 from moetuned.state import backend_record
 
 log = logging.getLogger(__name__)
@@ -58,12 +58,13 @@ class Roster:
         say: Say,
         timing: sv.Timing = sv.Timing(),  # noqa: B008  frozen
         prepare: Prepare | None = None,
+        examine: Examine | None = None,
         state_directory: str = "",
         service_of: Callable[[Backend, str], Service] = service_of,
     ) -> None:
-        """`prepare` is asked what to start before each start; None: they are started as the config says.
-
-        `service_of` finds the manager of a backend that moetuned does not start itself, which keeps its records in `state_directory`.
+        """`prepare` is asked what to start before each start; None: they are started as the config says. `examine` is asked why one
+        ended; None: nobody knows. `service_of` finds the manager of a backend that moetuned does not start itself, which keeps its
+        records in `state_directory`.
         """
         self._state_directory = state_directory
         self._service_of = service_of
@@ -76,6 +77,7 @@ class Roster:
         self._say = say
         self._timing = timing
         self._prepare = prepare
+        self._examine = examine
         self._watched: dict[str, Watched] = {}
         self._leaving: list[Supervisor] = []
         self._baselines = warm_baseline.Records(record_directory)
@@ -145,7 +147,8 @@ class Roster:
             return
 
         def say(name: EventName, message: str) -> None:
-            if name in (EventName.BACKEND_RESTARTED, EventName.BACKEND_DOWN, EventName.RELIEF_EXHAUSTED):
+            over = (EventName.BACKEND_RESTARTED, EventName.RELIEF_EXHAUSTED)
+            if name in over or is_kind_of(name, EventName.BACKEND_DOWN):
                 watched.relief = relief.restarted(watched.relief)
             self._say(name, watched.name, message)
 
@@ -176,7 +179,9 @@ class Roster:
 
     def _supervisor(self, config: Backend, say: Callable[[EventName, str], None]) -> Supervisor:
         if isinstance(config.supervise, SuperviseProcess):
-            return ProcessSupervisor(config, self._loop, self._clock, self._records, say, self._timing, self._prepare)
+            return ProcessSupervisor(
+                config, self._loop, self._clock, self._records, say, self._timing, self._prepare, self._examine
+            )
         service = self._service_of(config, self._state_directory)
         return ServiceSupervisor(
             config, self._loop, self._clock, self._records, say, self._workers, service, self._timing
@@ -226,6 +231,8 @@ class Roster:
                 # A starting backend joins its cgroup a moment after it is started, and anybody may move it later.
                 watched.next_cgroup = now + (1.0 if watched.description is None else CGROUP_SECONDS)
                 watched.cgroup = memory_cgroup(watched.process.pid)
+                if watched.supervisor is not None and watched.process == watched.main:
+                    watched.supervisor.counts_in(watched.cgroup.counted_in)
             if watched.discovered and watched.gone_since is not None and now - watched.gone_since > FORGET_SECONDS:
                 log.info("%s: ended %d min ago; forgotten", watched.name, FORGET_SECONDS // 60)
                 self._drop(watched)
@@ -420,6 +427,7 @@ def _recorded_process(name: str, directory: str) -> int | None:
         record = backend_record.read(name, directory)
         if record is None or record.boot_id != boot_id():
             return None
-    except (backend_record.RecordError, OSError):
+        identity = backend_record.process_of(record)
+    except (backend_record.RecordError, OSError, ValueError):
         return None
-    return record.pid if is_alive(ProcessIdentity(record.pid, record.start_ticks)) else None
+    return identity.pid if identity is not None and is_alive(identity) else None

@@ -171,7 +171,8 @@ class ServiceSupervisor(Supervisor):
             self._take(identity)
 
     def _end(self, how: str, state: ServiceState) -> None:
-        self._note_end(how)
+        if self.state.stage in (sv.Stage.LOADING, *sv.UP):
+            self._ended_how = f"it {how}"
         now = self._clock.monotonic()
         self._do(managed.ended(self.state, how, now, self.who, by_owner=state.stopped_by_owner))
 
@@ -192,7 +193,8 @@ class ServiceSupervisor(Supervisor):
         self._watch(process)
         self._record(process, (), self.state.plan)
 
-    def _gone(self, how: spawn.Exit) -> None:
+    def _find_cause(self, identity: ProcessIdentity, how: spawn.Exit) -> None:  # noqa: ARG002  its manager is asked
+        """See `Supervisor`."""
         if self.state.stage is sv.Stage.STOPPING or self.by_search:
             now = self._clock.monotonic()
             self._do(managed.ended(self.state, str(how), now, self.who))

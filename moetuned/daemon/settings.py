@@ -40,6 +40,8 @@ class Settings(msgspec.Struct, frozen=True):
     steps: tuple[StepName, ...]
     minimum_context: int | None
     before_start: BeforeStart
+    restart_hung_seconds: float | None
+    """None: never."""
     warm_enabled: bool
     warm_budget_bytes: int | None
     warm_rate_bytes_per_second: int | None
@@ -68,6 +70,7 @@ def settings_of(config: Config) -> Settings:
         steps=tuple(config.relief.steps),
         minimum_context=config.relief.minimum_context,
         before_start=config.relief.before_start,
+        restart_hung_seconds=_unless_off(config.relief.restart_hung),
         warm_enabled=config.warm.enabled,
         warm_budget_bytes=None if config.warm.budget == "auto" else parse_bytes(config.warm.budget),
         warm_rate_bytes_per_second=None if config.warm.rate is None else parse_bytes(config.warm.rate),
@@ -75,6 +78,10 @@ def settings_of(config: Config) -> Settings:
         prompts=config.warm.prompts,
         prompts_seconds=config.warm.prompts_seconds,
     )
+
+
+def _unless_off(duration: str | float) -> float | None:
+    return None if duration == "off" else parse_duration(duration)
 
 
 def detector_settings(settings: Settings) -> DetectorSettings:

@@ -6,8 +6,10 @@ The ways are `daemon.process_supervisor`, of a child of the daemon, and `daemon.
 from __future__ import annotations
 
 import abc
+import contextlib
 import logging
 import selectors
+import signal
 import time
 from collections.abc import Callable, Sequence
 
@@ -16,10 +18,12 @@ import msgspec
 from moetuned.daemon.conversations import Conversations
 from moetuned.daemon.loop import Loop
 from moetuned.decide import supervision as sv
+from moetuned.decide.exit_cause import Cause, Ending
 from moetuned.host import spawn
 from moetuned.host.clock import Clock
 from moetuned.host.pause_guard import PauseGuard
-from moetuned.host.processes import ProcessIdentity
+from moetuned.host.processes import ProcessHandle, ProcessIdentity
+from moetuned.host.started_processes import find_started, left_in_session
 from moetuned.schema.backend_description import BackendDescription
 from moetuned.schema.config import Backend
 from moetuned.schema.event import EventName
@@ -36,6 +40,9 @@ PAUSE_SECONDS = 3.0
 """A process that is stopped for a second look is continued after this long, whatever happens."""
 PAUSE_AGAIN_SECONDS = 30.0
 """It is not stopped again sooner."""
+
+UNSETTLED_SECONDS = 2.0
+"""A process that an earlier daemon was starting is looked for again until its start is so old: at first it has not got its environment."""
 
 
 def preferred_plan(config: Backend) -> sv.LaunchPlan:
@@ -87,6 +94,10 @@ class Supervisor(abc.ABC):
         self._held_at: float | None = None
         self.before_end: Callable[[], None] = lambda: None
         """Called when its process is about to be told to end."""
+        self._looks_back_at: float | None = None
+        """When it is looked again for what an earlier daemon began; until then nothing is started."""
+        self._left: dict[int, ProcessHandle] = {}
+        """What the process that ended left in its session and has not ended yet, by descriptor."""
         self.state = sv.Supervision(config.name, preferred_plan(config), timing)
         self.restarts: tuple[Restart, ...] = ()
         """The last ones since the daemon started, oldest first."""
@@ -134,6 +145,9 @@ class Supervisor(abc.ABC):
         """What a restart under way waits for while it still answers, the end of a sentence; None: there is none."""
         return sv.before_restart(self.state, self._clock.monotonic())
 
+    def counts_in(self, directory: str | None) -> None:  # noqa: B027  one that counts nothing needs not know
+        """Be told the memory cgroup that its process is in now; None: none, or unknown."""
+
     @property
     def absence(self) -> str | None:
         """Why it does not run, the end of a sentence; None when there is nothing to add."""
@@ -166,13 +180,13 @@ class Supervisor(abc.ABC):
 
     def _drain(self, cause: RestartCause, why: str, plan: sv.LaunchPlan, seconds: float) -> None:
         kept = self.conversations is not None and self.conversations.why_lost(self.state.plan, plan) is None
+        now = self._clock.monotonic()
         self._waiting = (cause, why, plan)
-        hurry = cause is RestartCause.RELIEF
-        self._do(sv.drain(self.state, plan, self._clock.monotonic(), seconds, saves=kept, hurry=hurry))
-        if not self.draining:
-            self._begin_restart()
+        if self.state.stage is not sv.Stage.READY or seconds <= 0:
+            self._begin_restart(now)
+        self._do(sv.drain(self.state, plan, now, seconds, saves=kept, hurry=cause is RestartCause.RELIEF))
 
-    def _begin_restart(self) -> None:
+    def _begin_restart(self, now: float) -> None:
         """The restart that waited is made now: it counts, and is remembered."""
         waiting, self._waiting = self._waiting, None
         if waiting is None:
@@ -181,7 +195,7 @@ class Supervisor(abc.ABC):
         if cause is RestartCause.RELIEF:
             self.chosen_context = None
             # Recorded with the process that is started: a restart that a killed daemon did not finish must not hold up the next one.
-            self.relief_restarts = (*self.relief_restarts, self._clock.monotonic())[-backend_record.MOST_RESTARTS :]
+            self.relief_restarts = (*self.relief_restarts, now)[-backend_record.MOST_RESTARTS :]
         self._note_restart(cause, why, plan)
 
     @property
@@ -367,9 +381,17 @@ class Supervisor(abc.ABC):
         except OSError as error:
             log.info("%s: cannot record %s: %s", self.config.name, what, error.strerror)
 
+    def hung(self) -> None:
+        """It hangs, and that was told: end it and start it again."""
+        self._do(sv.hung(self.state, self._clock.monotonic()))
+
     def let_go(self) -> None:
         """Stop watching without ending it: the next daemon takes it over."""
         self.let_on()
+        for descriptor, handle in self._left.items():
+            self._loop.remove(descriptor)
+            handle.close()
+        self._left = {}
         if self.process is not None:
             self._loop.remove(self.process.fileno())
             self.process.close()
@@ -384,15 +406,12 @@ class Supervisor(abc.ABC):
         """Ask it to end."""
 
     @abc.abstractmethod
-    def _gone(self, how: spawn.Exit) -> None:
-        """Its process has ended, and is let go of and forgotten."""
-
-    @abc.abstractmethod
     def _ask(self, plan: sv.LaunchPlan) -> None:
         """Have its manager end it and start it with `plan`."""
 
     def _do(self, moved: sv.Moved) -> None:
         self.state, commands = moved
+        self._note_ending()
         for command in commands:
             match command:
                 case sv.Start(plan=plan):
@@ -401,7 +420,7 @@ class Supervisor(abc.ABC):
                     self._ran, self._ended_how = True, None
                     self._start(plan)
                 case sv.Terminate():
-                    self._begin_restart()
+                    self._begin_restart(self.state.restart_began or self._clock.monotonic())
                     self.before_end()
                     self._terminate()
                     self._continue()
@@ -413,7 +432,7 @@ class Supervisor(abc.ABC):
                     log.warning("%s: it does not end within its time; killing it", self.config.name)
                     self.kill()
                 case sv.Ask(plan=plan):
-                    self._begin_restart()
+                    self._begin_restart(self.state.restart_began or self._clock.monotonic())
                     self.before_end()
                     self._ask(plan)
                     self._continue()
@@ -443,6 +462,7 @@ class Supervisor(abc.ABC):
             self.conversations.restore(until, done)
 
     def _failed_to_start(self, why: str) -> None:
+        self._forget_record()
         self._ended_how = f"it could not be started: {why}"
         self._do(sv.failed_to_start(self.state, why, self._clock.monotonic()))
 
@@ -467,12 +487,33 @@ class Supervisor(abc.ABC):
             parts.append(f"a KV cache of {plan.cache_type}")
         return " with " + " and ".join(parts) if parts else ""
 
-    def _record(self, process: spawn.SupervisedProcess, argv: Sequence[str], plan: sv.LaunchPlan) -> None:
+    def _note_ending(self) -> None:
+        """Before it is asked to end: a daemon that is killed then leaves a process that may not answer any more, and half a restart."""
+        record, state = self._recorded, self.state
+        if record is None or state.stage is not sv.Stage.STOPPING:
+            return
+        if not record.ending or record.next_plan != state.next_plan:
+            waiting = self._waiting is not None and self._waiting[0] is RestartCause.RELIEF
+            relief_at = state.restart_began if waiting or state.restart_began in self.relief_restarts else None
+            ending = msgspec.structs.replace(record, ending=True, next_plan=state.next_plan, relief_at=relief_at)
+            self._amend(ending, "that it is being ended")
+
+    def _intend(self, argv: Sequence[str], plan: sv.LaunchPlan, word: str) -> None:
+        """Record that it is about to be started, with this word in its environment."""
+        self._record(None, argv, plan, word)
+
+    def _record(
+        self,
+        process: spawn.SupervisedProcess | None,
+        argv: Sequence[str],
+        plan: sv.LaunchPlan,
+        word: str | None = None,
+    ) -> None:
         try:
             record = backend_record.BackendRecord(
                 name=self.config.name,
-                pid=process.identity.pid,
-                start_ticks=process.identity.start_ticks,
+                pid=None if process is None else process.identity.pid,
+                start_ticks=None if process is None else process.identity.start_ticks,
                 argv=tuple(argv),
                 context_length=plan.context_length,
                 boot_id=spawn.boot_id(),
@@ -483,6 +524,8 @@ class Supervisor(abc.ABC):
                 slots=plan.slots,
                 checkpoints=plan.checkpoints,
                 cache_type=plan.cache_type,
+                start_word=word,
+                intended_at=self._clock.monotonic() if process is None else None,
             )
             backend_record.write(record, self._directory)
             self._recorded = record
@@ -493,20 +536,50 @@ class Supervisor(abc.ABC):
             )  # fmt: skip
 
     def _adopt(self) -> bool:
+        """Take over what an earlier daemon started. False: nothing runs, or `_looks_back_at` says when that will be known."""
+        self._looks_back_at = None
+        now = self._clock.monotonic()
         try:
             record = backend_record.read(self.config.name, self._directory)
             if record is None or record.boot_id != spawn.boot_id():
                 return False
             # They count whether its process still runs or not. No restart lies ahead.
-            now = self._clock.monotonic()
-            kept = tuple(sorted(at for at in record.relief_restarts_at if at <= now))
+            unfinished = (record.relief_at,) if record.ending and record.relief_at is not None else ()
+            kept = tuple(sorted(at for at in (*record.relief_restarts_at, *unfinished) if at <= now))
             self.relief_restarts = kept[-backend_record.MOST_RESTARTS :]
-            process = spawn.adopt(ProcessIdentity(record.pid, record.start_ticks))
-        except (backend_record.RecordError, OSError) as error:
+            identity = backend_record.process_of(record)
+            process = None if identity is None else spawn.adopt(identity)
+            if process is None and self._unsettled(record, now):
+                return False
+        except (backend_record.RecordError, OSError, ValueError) as error:
             log.warning("%s: whether an earlier moetuned started it cannot be told: %s", self.config.name, error)
             return False
         if process is None:
+            if record.ending and record.next_plan is not None:
+                log.info("%s: an earlier moetuned ended it to restart it; doing the rest of that", self.config.name)
+                self.state = msgspec.structs.replace(self.state, plan=record.next_plan)
             return False
+        self._take_over(record, process)
+        return True
+
+    def _unsettled(self, record: backend_record.BackendRecord, now: float) -> bool:
+        """Whether something of that start may still run, or come to run. Its main process does not; what it left is ended."""
+        if record.start_word is None:
+            return False
+        left = find_started(record.start_word)[1]
+        for identity in left:
+            log.warning("%s: ending process %d, which an earlier start left behind", self.config.name, identity.pid)
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                handle = ProcessHandle(identity)
+                handle.send(signal.SIGKILL)
+                handle.close()
+        settles = None if record.intended_at is None else record.intended_at + UNSETTLED_SECONDS
+        young = settles is not None and now < settles <= now + UNSETTLED_SECONDS
+        if left or young:
+            self._looks_back_at = now + 1.0
+        return self._looks_back_at is not None
+
+    def _take_over(self, record: backend_record.BackendRecord, process: spawn.SupervisedProcess) -> None:
         plan = sv.LaunchPlan(
             record.context_length, record.prompt_cache_mib, record.slots, record.checkpoints, record.cache_type
         )
@@ -516,13 +589,19 @@ class Supervisor(abc.ABC):
         if record.started_wall_seconds is not None:
             self.adopted_age_seconds = max(0.0, self._clock.wall() - record.started_wall_seconds)
         self.adopted = True
-        self._recorded = record
         log.info(
             "%s: it still runs as process %d, as an earlier moetuned had it; taking it over%s",
             self.config.name, process.identity.pid, self._with(plan),
         )  # fmt: skip
+        if record.pid is None:
+            self._record(process, record.argv, plan, record.start_word)
+        else:
+            self._recorded = record
         self._watch(process)
-        return True
+        if record.ending:
+            log.info("%s: that moetuned had asked it to end; doing the rest of that", self.config.name)
+            next_plan = record.next_plan or preferred_plan(self.config)
+            self._do(sv.restart(self.state, next_plan, self._clock.monotonic()))
 
     def _watch(self, process: spawn.SupervisedProcess) -> None:
         self.process, self._ran = process, True
@@ -535,15 +614,58 @@ class Supervisor(abc.ABC):
             return
         self._loop.remove(descriptor)
         self.let_on()
+        identity, record = process.identity, self._recorded
         self.process, self._recorded, self.paused_wall_seconds = None, None, None
-        log.info("%s: process %d %s", self.config.name, process.identity.pid, how)
+        log.info("%s: process %d %s", self.config.name, identity.pid, how)
+        if record is not None and record.start_word is not None:
+            self._end_left(identity, record.start_word, how)
+        if not self._left:
+            self._gone(identity, how)
+
+    def _end_left(self, identity: ProcessIdentity, word: str, how: spawn.Exit) -> None:
+        """What it left in its session goes with it; nothing is started while some of that lives."""
+        try:
+            left = left_in_session(identity.pid, word)
+        except (OSError, ValueError) as error:
+            log.warning("%s: what it left behind cannot be looked for: %s", self.config.name, error)
+            return
+        for handle in left:
+            log.info("%s: ending process %d, which it left behind", self.config.name, handle.identity.pid)
+            with contextlib.suppress(PermissionError):
+                handle.send(signal.SIGKILL)
+            self._left[handle.fileno()] = handle
+
+            def ended(_events: int, handle: ProcessHandle = handle) -> None:
+                self._left_ended(handle, identity, how)
+
+            self._loop.add(handle.fileno(), selectors.EVENT_READ, ended)
+
+    def _left_ended(self, handle: ProcessHandle, identity: ProcessIdentity, how: spawn.Exit) -> None:
+        descriptor = handle.fileno()
+        self._loop.remove(descriptor)
+        self._left.pop(descriptor, None)
+        handle.close()
+        if not self._left:
+            self._gone(identity, how)
+
+    def _gone(self, identity: ProcessIdentity, how: spawn.Exit) -> None:
+        """Nothing of it runs any more."""
+        if self.state.stage is not sv.Stage.STOPPING or self.state.next_plan is None:
+            self._forget_record()  # Else it is written over by the start that follows; until then it says what that is to be.
+        self._find_cause(identity, how)
+
+    def _forget_record(self) -> None:
+        self._recorded = None
         try:
             backend_record.remove(self.config.name, self._directory)
         except OSError as error:
             log.warning("%s: cannot remove its record: %s", self.config.name, error.strerror)
-        self._gone(how)
 
-    def _note_end(self, how: str) -> None:
-        """Its process ended; why is known while nobody meant it to."""
-        if self.state.stage in (sv.Stage.LOADING, sv.Stage.READY):
-            self._ended_how = f"it {how}"
+    def _find_cause(self, identity: ProcessIdentity, how: spawn.Exit) -> None:  # noqa: ARG002  others look at it
+        """Find out why it ended, and tell `_conclude`."""
+        self._conclude(Ending(Cause.EXIT, str(how)))
+
+    def _conclude(self, ending: Ending) -> None:
+        if self.state.stage in (sv.Stage.LOADING, *sv.UP):
+            self._ended_how = f"it {ending.how}"
+        self._do(sv.exited(self.state, ending.how, self._clock.monotonic(), ending.cause))

@@ -10,6 +10,7 @@ from enum import StrEnum
 
 import msgspec
 
+from moetuned.decide.exit_cause import EVENT_OF, WAITS_FOR, Cause, Obstacle
 from moetuned.schema.event import EventName
 from moetuned.schema.units import format_duration
 
@@ -19,9 +20,10 @@ class Timing(msgspec.Struct, frozen=True):
 
     `terminate_seconds`: how long it may take to end after SIGTERM before it is killed; `restart_seconds` the same for a restart,
     which is made when memory runs out (llama-server first ends its requests, which takes long when it thrashes). `breaker_exits` unexpected exits within
-    `breaker_seconds` and it is left to its owner; before that it is started again after `backoff_seconds`, one for each exit.
-    `grace_seconds`: how long a restart waits where nobody tells whether a request is worked on; `save_seconds`, `restore_seconds`: how
-    long its conversations may take to be written to disk before a restart, and to be read again after it.
+    `breaker_seconds`, or without having been ready once in between, and it is left to its owner; before that it is started again after
+    `backoff_seconds`, one for each exit. `look_seconds`: how often it is looked whether what lets it not start is gone. `grace_seconds`:
+    how long a restart waits where nobody tells whether a request is worked on; `save_seconds`, `restore_seconds`: how long its
+    conversations may take to be written to disk before a restart, and to be read again after it.
     """
 
     terminate_seconds: float = 15.0
@@ -32,6 +34,7 @@ class Timing(msgspec.Struct, frozen=True):
     grace_seconds: float = 2.0
     save_seconds: float = 20.0
     restore_seconds: float = 30.0
+    look_seconds: float = 5.0
 
 
 class Stage(StrEnum):
@@ -118,6 +121,7 @@ class Supervision(msgspec.Struct, frozen=True):
     them; `saves`: its conversations are saved then; `stage_until`: when saving or restoring has taken long enough; `holds`: they are on
     disk. `cut_off`: requests that the last restart did not let end, None: not known. `hurry`: the restart under way is because memory
     runs out. `managed`: another manager starts and ends it, see `decide.managed`.
+    `fruitless`: exits since it was ready last; `obstacle`: what lets it not start; `hung`: it is ended because it hung.
     """
 
     backend: str
@@ -141,6 +145,9 @@ class Supervision(msgspec.Struct, frozen=True):
     cut_off: int | None = None
     hurry: bool = True
     managed: bool = False
+    fruitless: int = 0
+    obstacle: Obstacle | None = None
+    hung: bool = False
 
 
 Moved = tuple[Supervision, tuple[Command, ...]]
@@ -154,8 +161,14 @@ def begin(state: Supervision) -> Moved:
     if state.stage not in (Stage.STOPPED, Stage.WAITING, Stage.BROKEN):
         return state, ()
     plan = state.later_plan or state.plan
-    exits = () if state.stage == Stage.BROKEN else state.exits
-    return _replace(state, stage=Stage.LOADING, plan=plan, later_plan=None, retry_at=None, exits=exits), (Start(plan),)
+    if state.stage == Stage.BROKEN:
+        state = _replace(state, exits=(), fruitless=0)
+    return _replace(state, stage=Stage.LOADING, plan=plan, later_plan=None, retry_at=None), (Start(plan),)
+
+
+def launched(state: Supervision, plan: LaunchPlan) -> Supervision:
+    """Its process runs now, started with `plan`."""
+    return _replace(state, plan=plan, obstacle=None)
 
 
 def reconfigure(state: Supervision, plan: LaunchPlan) -> Supervision:
@@ -189,18 +202,32 @@ def _ready(state: Supervision, now: float, kept: int = 0, lost: int = 0) -> Move
         took = format_duration(now - state.restart_began)
         message = f"{state.backend} was restarted with a context of {state.plan.context_length} tokens and is healthy again after {took}"
         told = (_counted(kept, "conversation", "goes on", "go on"), _counted(lost, "conversation", "was lost", "were lost"),
-                _counted(state.cut_off or 0, "request", "was cut off", "were cut off"))  # fmt: skip
+                _cut_off(state.cut_off))  # fmt: skip
         commands = (Say(EventName.BACKEND_RESTARTED, "; ".join((message, *(each for each in told if each)))),)
-    elif state.down:
-        commands = (Say(EventName.BACKEND_RECOVERED, f"{state.backend} runs again"),)
-    return (
-        _replace(state, stage=Stage.READY, restart_began=None, down=False, holds=False, stage_until=None, busy=None),
-        commands,
-    )
+    if state.down:
+        commands = (*commands, Say(EventName.BACKEND_RECOVERED, f"{state.backend} runs again"))
+    state = _replace(state, stage=Stage.READY, restart_began=None, down=False, holds=False, stage_until=None, busy=None)
+    return _replace(state, fruitless=0, cut_off=None), commands
 
 
 def _counted(count: int, what: str, one: str, many: str) -> str:
     return "" if count == 0 else f"{count} {what}{'' if count == 1 else 's'} {one if count == 1 else many}"
+
+
+def _cut_off(requests: int | None) -> str:
+    if requests is None:
+        return "whether a request was cut off is not known"
+    return _counted(requests, "request", "was cut off", "were cut off") or "no request was cut off"
+
+
+def hung(state: Supervision, now: float) -> Moved:
+    """It hangs, and that was told: end it and start it again, as if it had exited by itself."""
+    if state.stage not in UP:
+        return state, ()
+    kill_at = now + state.timing.terminate_seconds
+    return _replace(state, stage=Stage.STOPPING, next_plan=None, kill_at=kill_at, hung=True, down=True, holds=False), (
+        Terminate(),
+    )
 
 
 def drain(
@@ -281,10 +308,10 @@ def restart(state: Supervision, plan: LaunchPlan, now: float, *, hurry: bool = T
         return _end(_replace(state, next_plan=plan, holds=False), now)
     if state.stage == Stage.STOPPING:
         # Its manager has been told already, with the plan before.
-        return state if state.managed else _replace(state, next_plan=plan), ()
+        return state if state.managed else _replace(state, next_plan=plan, hung=False), ()
     if state.managed:
         return _replace(state, stage=Stage.STOPPING, next_plan=plan, kill_at=None, restart_began=now), (Ask(plan),)
-    return begin(_replace(state, plan=plan, restart_began=now, restarts=state.restarts + 1))
+    return begin(_replace(state, plan=plan, restart_began=now, restarts=state.restarts + 1, cut_off=0))
 
 
 def stop(state: Supervision, now: float) -> Moved:
@@ -293,12 +320,14 @@ def stop(state: Supervision, now: float) -> Moved:
         kill_at = now + state.timing.terminate_seconds
         return _replace(state, stage=Stage.STOPPING, next_plan=None, kill_at=kill_at, holds=False), (Terminate(),)
     if state.stage == Stage.STOPPING:
-        return _replace(state, next_plan=None, holds=False), ()
-    return _replace(state, stage=Stage.STOPPED, retry_at=None), ()
+        return _replace(state, next_plan=None, holds=False, hung=False), ()
+    return _replace(state, stage=Stage.STOPPED, retry_at=None, obstacle=None), ()
 
 
-def exited(state: Supervision, how: str, now: float) -> Moved:
+def exited(state: Supervision, how: str, now: float, cause: Cause = Cause.EXIT) -> Moved:
     """The process ended; `how` is the end of the sentence "NAME …", e.g. "exited with code 1"."""
+    if state.stage == Stage.STOPPING and state.hung:
+        return _failed(_replace(state, hung=False, kill_at=None), "hung and was ended", now, Cause.HUNG)
     if state.stage == Stage.STOPPING:
         if state.next_plan is None:
             return _replace(state, stage=Stage.STOPPED, kill_at=None), ()
@@ -320,22 +349,68 @@ def exited(state: Supervision, how: str, now: float) -> Moved:
             state, plan=state.next_plan, next_plan=None, later_plan=None, drain_began=None, drain_until=None
         )
     state = _replace(state, holds=False, stage_until=None, busy=None)
+    if cause in WAITS_FOR:
+        return _wait(state, how, now, Obstacle(cause, how))
+    return _failed(state, how, now, cause)
+
+
+def _failed(state: Supervision, how: str, now: float, cause: Cause) -> Moved:
+    """It ended and nothing is known that has to be waited for: again after a while, unless that was tried too often."""
     timing = state.timing
     exits = (*(at for at in state.exits if now - at < timing.breaker_seconds), now)
-    if len(exits) >= timing.breaker_exits:
-        message = (
-            f"{state.backend} {how}, {len(exits)} times within {format_duration(timing.breaker_seconds)}: moetuned leaves it "
-            f"stopped; read its log, then try again: moetunectl backend restart {state.backend}"
-        )
-        return (
-            _replace(state, stage=Stage.BROKEN, exits=exits, restart_began=None, down=True),
-            (Say(EventName.BACKEND_DOWN, message),),
-        )
+    fruitless = state.fruitless + 1
+    state = _replace(state, exits=exits, fruitless=fruitless, restart_began=None, obstacle=None, cut_off=None)
+    if max(len(exits), fruitless) >= timing.breaker_exits:
+        within = f"{len(exits)} times within {format_duration(timing.breaker_seconds)}"
+        often = within if len(exits) >= timing.breaker_exits else f"{fruitless} times in a row without getting ready"
+        message = f"{state.backend} {how}, {often}: moetuned leaves it stopped; {_again(state.backend)}"
+        broken = _replace(state, stage=Stage.BROKEN, retry_at=None, down=True)
+        return broken, (Say(EventName.BACKEND_CRASH_LOOP, message),)
     delay = timing.backoff_seconds[min(len(exits), len(timing.backoff_seconds)) - 1]
     message = f"{state.backend} {how}; it is started again in {format_duration(delay)}"
     return (
-        _replace(state, stage=Stage.WAITING, exits=exits, retry_at=now + delay, restart_began=None, down=True),
-        (Note(message) if state.down else Say(EventName.BACKEND_DOWN, message),),
+        _replace(state, stage=Stage.WAITING, retry_at=now + delay, down=True),
+        (Note(message) if state.down else Say(EVENT_OF[cause], message),),
+    )
+
+
+def _again(backend: str) -> str:
+    return f"read its log, then `moetunectl backend restart {backend}` or a reload of moetuned tries again"
+
+
+def _wait(state: Supervision, how: str, now: float, obstacle: Obstacle) -> Moved:
+    """It is started when that is gone. Nobody is to mend the backend, so this is no failure that counts."""
+    known = state.obstacle is not None and state.obstacle.cause is obstacle.cause
+    message = f"{state.backend} {how}; it is started {WAITS_FOR[obstacle.cause]}"
+    said: Command = Note(message) if state.down else Say(EVENT_OF[obstacle.cause], message)
+    retry_at = now + state.timing.look_seconds
+    return (
+        _replace(
+            state,
+            stage=Stage.WAITING,
+            retry_at=retry_at,
+            restart_began=None,
+            cut_off=None,
+            obstacle=obstacle,
+            down=True,
+        ),
+        () if known else (said,),
+    )
+
+
+def obstructed(state: Supervision, obstacle: Obstacle, now: float) -> Moved:
+    """Right before its start something was found that lets it not start; no process was started."""
+    if state.stage == Stage.STOPPING:
+        return exited(state, "was not started", now)
+    if state.stage != Stage.LOADING:
+        return state, ()
+    return _wait(state, f"cannot be started: {obstacle.text}", now, obstacle)
+
+
+def wait(state: Supervision, until: float) -> Supervision:
+    """What an earlier daemon began is not settled yet: it is begun then, monotonic seconds."""
+    return (
+        _replace(state, stage=Stage.WAITING, retry_at=until) if state.stage in (Stage.STOPPED, Stage.LOADING) else state
     )
 
 
@@ -361,14 +436,14 @@ def absence(state: Supervision, now: float) -> str | None:
     """Why it does not run, as the end of the sentence "NAME …"; None when there is nothing to add."""
     match state.stage:
         case Stage.STOPPING:
-            return "is being ended" if state.next_plan is None else "is being restarted"
+            return "is being ended" if state.next_plan is None and not state.hung else "is being restarted"
+        case Stage.WAITING | Stage.LOADING if state.obstacle is not None:
+            return f"is not running: {state.obstacle.text}; it is started {WAITS_FOR[state.obstacle.cause]}"
         case Stage.WAITING if state.retry_at is not None:
             return f"is not running; it is started again in {format_duration(max(1.0, round(state.retry_at - now)))}"
         case Stage.BROKEN:
-            return (
-                f"is not running: it failed {len(state.exits)} times in a row; read its log, then try again: "
-                f"moetunectl backend restart {state.backend}"
-            )
+            often = max(len(state.exits), state.fruitless)
+            return f"is not running: it failed {often} times in a row; {_again(state.backend)}"
     return None
 
 

@@ -315,14 +315,14 @@ def _config(directory: str, model: str, choice: Choice, made: Box | None, hooks:
 
 def _end_backend(runtime: str) -> None:
     """End a backend that a killed daemon left behind."""
-    from moetuned.host.processes import ProcessIdentity
     from moetuned.host.spawn import adopt
     from moetuned.state import backend_record
 
     records = os.path.join(runtime, "backends")
     record = backend_record.read(NAME, records)
     if record is not None:
-        left = adopt(ProcessIdentity(record.pid, record.start_ticks))
+        identity = backend_record.process_of(record)
+        left = None if identity is None else adopt(identity)
         if left is not None:
             left.kill()
         backend_record.remove(NAME, records)

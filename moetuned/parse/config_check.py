@@ -31,6 +31,7 @@ _RESIDENCY_SECONDS = (1.0, 3600.0)
 _COOL_DOWN_SECONDS = (10.0, 86400.0)
 _SETTLE_SECONDS = (1.0, 600.0)
 _DRAIN_SECONDS = (0.0, 600.0)
+_HUNG_SECONDS = (60.0, 86400.0)
 _HOOK_SECONDS = (0.1, 600.0)
 _OF_DEVICES = ("read_ahead", "scheduler", "nr_requests")
 """Keys of `tuning` that are set for the disks under the backends' models."""
@@ -154,6 +155,8 @@ def _check_relief(config: Config) -> Iterator[Problem]:
     yield from _duration(("relief", "cool_down"), relief.cool_down, _COOL_DOWN_SECONDS)
     yield from _duration(("relief", "settle"), relief.settle, _SETTLE_SECONDS)
     yield from _duration(("relief", "drain"), relief.drain, _DRAIN_SECONDS)
+    if relief.restart_hung != "off":
+        yield from _duration(("relief", "restart_hung"), relief.restart_hung, _HUNG_SECONDS)
     for twice in sorted({name for name in relief.steps if relief.steps.count(name) > 1}):
         yield _warning(("relief", "steps"), str(twice), "is named twice")
     for index, backend in enumerate(config.backends):

@@ -46,6 +46,12 @@ def parent_of(stat: str | None) -> int | None:
     return _field(fields, 1)
 
 
+def session_of(stat: str | None) -> int | None:
+    """Id of the session in the text of /proc/<pid>/stat (field 6): the pid of the process that began it."""
+    fields = [] if stat is None else stat.rpartition(")")[2].split()
+    return _field(fields, 3)
+
+
 def _field(fields: list[str], position: int) -> int | None:
     """A number that has another field after it, so that it cannot be half a number of a cut text."""
     return whole_number(fields[position]) if position + 1 < len(fields) else None

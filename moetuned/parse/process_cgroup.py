@@ -37,6 +37,19 @@ def memory_cgroup_place(cgroup: str, mounts: Sequence[Mount]) -> CgroupPlace | s
     return "no mounted cgroup hierarchy has the memory controller of this process"
 
 
+def freezer_places(cgroup: str, mounts: Sequence[Mount]) -> tuple[CgroupPlace, ...]:
+    """Where a process with this /proc/<pid>/cgroup text may be frozen: in the v1 freezer and in the v2 hierarchy, as they are mounted."""
+    paths = _paths(cgroup)
+    version_1 = [mount for mount in mounts if mount.kind == "cgroup" and "freezer" in mount.options]
+    version_2 = [mount for mount in mounts if mount.kind == "cgroup2"]
+    found = []
+    if version_1 and "freezer" in paths:
+        found.append(_best_place(1, version_1, paths["freezer"]))
+    if version_2 and "" in paths:
+        found.append(_best_place(2, version_2, paths[""]))
+    return tuple(place for place in found if isinstance(place, CgroupPlace))
+
+
 def _paths(cgroup: str) -> dict[str, str]:
     """Path by v1 controller; the v2 path under ""."""
     paths: dict[str, str] = {}

@@ -439,6 +439,13 @@ class Relief(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "the limit would come before one."
         ),
     ] = True
+    restart_hung: Annotated[
+        Duration,
+        Meta(
+            description="With mode: act, a backend of supervise.by: process at which nothing has moved for so long, no token, no read, no "
+            "processor time, is ended and started again; at least 1m; off: never."
+        ),
+    ] = "2m"
     before_start: Annotated[
         BeforeStart,
         Meta(
@@ -454,7 +461,13 @@ class ExecAlert(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_fie
     directory: Annotated[str, Meta(description="Directory owned by root and writable by nobody else.")] = (
         "/etc/moetuned/hooks.d"
     )
-    on: Annotated[list[EventName], Meta(description="Events to run for; unset or empty (on: []): all of them.")] = []
+    on: Annotated[
+        list[EventName],
+        Meta(
+            description="Events to run for; unset or empty (on: []): all of them. backend_down stands for its kinds too: "
+            "backend_oom_killed, backend_hung, backend_model_missing, backend_port_taken and backend_crash_loop."
+        ),
+    ] = []
     timeout: Annotated[Duration, Meta(description="A hook that runs longer is ended.")] = "10s"
 
 

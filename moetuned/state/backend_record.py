@@ -3,6 +3,9 @@
 They live under /run: pids mean nothing after a reboot, and the boot id in each guards a directory that outlived one. A record
 also keeps what the next daemon could not find out by looking: which restarts count for the cool-down, how the backend was while
 it ran well, and whether it has been warmed.
+
+A record is written before the process is started, without a pid and with the word that its environment has (`host.started_processes`),
+and amended before it is asked to end: a daemon may be killed at any moment, and the next one finishes what it began.
 """
 
 from __future__ import annotations
@@ -12,7 +15,10 @@ import re
 
 import msgspec
 
+from moetuned.decide.supervision import LaunchPlan
 from moetuned.host.durable_file import make_private_directory
+from moetuned.host.processes import ProcessIdentity
+from moetuned.host.started_processes import find_started
 
 DIRECTORY = "/run/moetuned/backends"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
@@ -42,16 +48,20 @@ class WarmBaseline(msgspec.Struct, frozen=True):
 
 
 class BackendRecord(msgspec.Struct, frozen=True):
-    """One started backend. `start_ticks` is field 22 of /proc/<pid>/stat; with it a pid that is used again is not mistaken.
+    """One started backend. `start_ticks` is field 22 of /proc/<pid>/stat; with it a pid that is used again is not mistaken. Both
+    None: it is about to be started, or was and its daemon was killed before it could say so; `start_word` finds it.
 
     `relief_restarts_at`: CLOCK_MONOTONIC seconds of the restarts made to free memory, the last `MOST_RESTARTS`; that clock is of the
     boot, not of the daemon. `warm_owed`: whether its model is yet to be warmed, or that goes on (True from the start on); None: unknown.
-    `paused_wall_seconds`: since when it is paused by hand (Unix time); None: it is not. `load_seconds`: from its start until it was ready; None: it is not yet, or that was not seen.
+    `paused_wall_seconds`: since when it is paused by hand (Unix time); None: it is not.
+    `load_seconds`: from its start until it was ready; None: it is not yet, or that was not seen. `intended_at`: CLOCK_MONOTONIC seconds
+    of when its start was begun. `ending`: it was asked to end, then to be started with `next_plan` (None: as the config says);
+    `relief_at`: that restart is to free memory and was decided then.
     """
 
     name: str
-    pid: int
-    start_ticks: int
+    pid: int | None
+    start_ticks: int | None
     argv: tuple[str, ...]
     context_length: int
     boot_id: str
@@ -65,6 +75,21 @@ class BackendRecord(msgspec.Struct, frozen=True):
     cache_type: str | None = None
     load_seconds: float | None = None
     paused_wall_seconds: float | None = None
+    start_word: str | None = None
+    intended_at: float | None = None
+    ending: bool = False
+    next_plan: LaunchPlan | None = None
+    relief_at: float | None = None
+
+
+def process_of(record: BackendRecord) -> ProcessIdentity | None:
+    """The process that it names, whether it still runs or not, or the one that its start made if it runs; None: there is none.
+
+    Looks at all processes where it names none. Raises OSError, and ValueError for a word that is none.
+    """
+    if record.pid is not None and record.start_ticks is not None:
+        return ProcessIdentity(record.pid, record.start_ticks)
+    return None if record.start_word is None else find_started(record.start_word)[0]
 
 
 class RecordError(Exception):
@@ -98,8 +123,10 @@ def read(name: str, directory: str = DIRECTORY) -> BackendRecord | None:
         record = msgspec.json.decode(text, type=BackendRecord)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise RecordError(f"{path} is damaged ({error}); remove it once its process has ended") from error
-    if record.name != name or record.pid <= 1:
+    if record.name != name or (record.pid is not None and record.pid <= 1):
         raise RecordError(f"{path} is the record of {record.name!r}, pid {record.pid}; remove it")
+    if (record.pid is None) != (record.start_ticks is None) or (record.pid is None and record.start_word is None):
+        raise RecordError(f"{path} names no process; remove it")
     return record
 
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from daemon_fakes import FakeClock, HeldWorkers
 
-from moetuned.daemon import warm_baseline
+from moetuned.daemon import hanging, warm_baseline
 from moetuned.daemon.announcer import Announcer
 from moetuned.daemon.conversations import Conversations
 from moetuned.daemon.event_log import EventLog
@@ -47,6 +47,11 @@ class Owner:
         self.warm: WarmBaseline | None = None
         self.restarts: list[LaunchPlan] = []
         self.placeholders = "{context}{prompt_cache_mib}"
+        self.hangs = 0
+
+    def hung(self) -> None:
+        self.hangs += 1
+        self.state = msgspec.structs.replace(self.state, stage=Stage.STOPPING)
 
     def knows(self, placeholder: str) -> bool:
         return self.sets(placeholder)
@@ -271,7 +276,7 @@ def return_again(rig: Rig) -> None:
     [
         (True, False, [EventName.BACKEND_DOWN, EventName.BACKEND_RECOVERED]),
         (False, False, []),
-        (False, True, [EventName.BACKEND_DOWN, EventName.BACKEND_RECOVERED]),
+        (False, True, [EventName.BACKEND_OOM_KILLED, EventName.BACKEND_RECOVERED]),
     ],
 )
 def test_one_nobody_configured_comes_and_goes_without_an_event(
@@ -304,12 +309,19 @@ def test_one_that_hangs_is_told_also_of_a_supervised_one(rig: Rig, supervised: b
     rig.watched.warm_kept_at = 1e9  # the baseline is no matter here
     hold = round(DetectorSettings().hung_hold_seconds)
     rig.look(hold, http=BUSY)
-    assert EventName.BACKEND_DOWN not in rig.names()
+    assert rig.names() == []
     rig.look(3, http=BUSY)
-    assert rig.names() == [EventName.BACKEND_DOWN]
+    assert rig.names() == [EventName.BACKEND_HUNG]
     rig.write("/proc/10/io", "read_bytes: 4096\n")
     rig.look(2, http=BUSY)
-    assert rig.names() == [EventName.BACKEND_DOWN, EventName.BACKEND_RECOVERED]
+    assert rig.names() == [EventName.BACKEND_HUNG, EventName.BACKEND_RECOVERED]
+
+
+def test_one_that_is_frozen_is_not_told_to_hang(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hanging, "is_frozen", lambda pid: pid == 10)
+    rig.look(2)
+    rig.look(round(DetectorSettings().hung_hold_seconds) + 3, http=BUSY)
+    assert rig.names() == []
 
 
 def test_one_that_is_being_ended_does_not_hang(rig: Rig) -> None:

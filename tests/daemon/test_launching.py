@@ -9,11 +9,12 @@ import msgspec
 import pytest
 from daemon_fakes import HeldWorkers
 
-from moetuned.daemon import launching
+from moetuned.daemon import launching, obstacles
 from moetuned.daemon.launching import Launching, look
 from moetuned.daemon.process_supervisor import Prepared
 from moetuned.daemon.settings import settings_of
 from moetuned.daemon.supervisor import preferred_plan
+from moetuned.decide.exit_cause import Cause, Obstacle
 from moetuned.host.machine import MachineError
 from moetuned.schema.config import Backend, Config, Context, Relief, SuperviseProcess
 from moetuned.schema.estimate import Amount, MachineFacts
@@ -32,6 +33,7 @@ def config(small_model: Path, monkeypatch: pytest.MonkeyPatch) -> Backend:
     here = MachineFacts(amount(900 * MIB), amount(100 * MIB), amount(0))
     monkeypatch.setattr(launching, "read_machine", lambda pid, cpus, cgroup: here)
     monkeypatch.setattr(launching, "_help", lambda program: None)
+    monkeypatch.setattr(obstacles, "is_taken", lambda host, port: False)
     supervise = SuperviseProcess(command=COMMAND, cgroup="/sys/fs/cgroup/x")
     context = Context(preferred=262144, minimum=1024)
     return Backend("glm", model=str(small_model), supervise=supervise, context=context, checkpoints=4)
@@ -55,11 +57,13 @@ def test_or_not_at_all(config: Backend) -> None:
     assert look(config, plan, REFUSE, {}).refused is None
 
 
-def test_off_and_the_unknown_change_nothing(config: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_off_and_the_unknown_change_nothing(config: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = preferred_plan(config)
     as_it_is = Prepared(tuple(COMMAND), plan)
     assert look(config, plan, OFF, {}) == as_it_is
-    assert look(msgspec.structs.replace(config, model="/no/such.gguf"), plan, FIT, {}) == as_it_is
+    damaged = tmp_path / "m.gguf"
+    damaged.write_bytes(b"GGUF")
+    assert look(msgspec.structs.replace(config, model=str(damaged)), plan, FIT, {}) == as_it_is
     other = SuperviseProcess(command=["other", *COMMAND[1:]])
     assert look(msgspec.structs.replace(config, supervise=other), plan, FIT, {}).plan == plan
 
@@ -74,6 +78,7 @@ def test_a_real_program_is_asked_for_its_flags(
     config: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.undo()
+    monkeypatch.setattr(obstacles, "is_taken", lambda host, port: False)
     program = tmp_path / "llama-server"
     flags = "".join(f"--flag-{letter} N   a flag\\n" for letter in "abcdefghijkl")
     program.write_text(f"#!/bin/sh\nprintf -- '-m, --model FNAME   the model\\n{flags}'\n")
@@ -105,3 +110,21 @@ def test_it_is_looked_at_off_the_loop(config: Backend) -> None:
     launch.prepare(config, plan, got.append)
     workers.finish("preparing", OSError("broken"))
     assert got[2] == Prepared(tuple(COMMAND), plan)
+
+
+def test_what_lets_it_not_start_is_found_first_and_remembered(config: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = msgspec.structs.replace(config, model="/no/such.gguf")
+    found = look(gone, preferred_plan(config), FIT, {})
+    assert found.obstacle == Obstacle(Cause.MODEL_MISSING, "its model /no/such.gguf is not there")
+    assert (found.said, found.refused) == (None, None)
+
+    asked = []
+    monkeypatch.setattr(obstacles, "is_taken", lambda host, port: True)
+    monkeypatch.setattr(obstacles, "who_listens", asked.append)
+    workers, got = HeldWorkers(), []
+    launch = Launching(workers, lambda: FIT)  # type: ignore[arg-type]
+    for _ in range(3):
+        launch.prepare(config, preferred_plan(config), got.append)
+        workers.finish("preparing", really=True)
+    assert [each.obstacle.cause for each in got] == [Cause.PORT_TAKEN] * 3
+    assert asked == [8080], "all open files are looked at once"

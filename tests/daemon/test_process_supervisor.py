@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,8 +12,15 @@ from daemon_fakes import FakeClock, FakeProcess, FakeSpawn
 from moetuned.daemon import process_supervisor as module
 from moetuned.daemon import supervisor as base
 from moetuned.daemon.loop import Loop
-from moetuned.daemon.process_supervisor import Prepared, ProcessSupervisor
+from moetuned.daemon.process_supervisor import (
+    EXAMINE_SECONDS,
+    Ended,
+    Examine,
+    Prepared,
+    ProcessSupervisor,
+)
 from moetuned.decide import supervision as sv
+from moetuned.decide.exit_cause import Cause, Ending, Obstacle
 from moetuned.host.processes import ProcessIdentity
 from moetuned.schema.config import Backend, Context, SuperviseProcess
 from moetuned.schema.event import EventName
@@ -44,10 +50,15 @@ class Rig:
         self.directory = directory
         self.said: list[tuple[EventName, str]] = []
 
-    def make(self, config: Backend | None = None) -> ProcessSupervisor:
+    def make(self, config: Backend | None = None, examine: Examine | None = None) -> ProcessSupervisor:
+        said = lambda *each: self.said.append(each)  # noqa: E731
         return ProcessSupervisor(
-            config or backend(), self.loop, self.clock, self.directory, lambda *each: self.said.append(each), TIMING
+            config or backend(), self.loop, self.clock, self.directory, said, TIMING, examine=examine
         )
+
+    @property
+    def record(self) -> backend_record.BackendRecord | None:
+        return backend_record.read("glm", self.directory)
 
     def end(self, process: FakeProcess, code: int | None) -> None:
         process.end(code)
@@ -119,7 +130,7 @@ def test_a_crash_loop_ends_in_the_breaker_and_a_retry_begins_anew(rig: Rig) -> N
         rig.end(rig.spawn.started[-1], 1)
         rig.clock.now += 5
         supervisor.tick()
-    assert [name for name, _ in rig.said] == [EventName.BACKEND_DOWN, EventName.BACKEND_DOWN]
+    assert [name for name, _ in rig.said] == [EventName.BACKEND_DOWN, EventName.BACKEND_CRASH_LOOP]
     assert "started again in 1.0 s" in rig.said[0][1]
     assert "leaves it stopped" in rig.said[1][1]
     assert supervisor.stopped
@@ -140,13 +151,6 @@ def test_a_start_that_fails_is_as_an_exit(rig: Rig) -> None:
     rig.clock.now += 1
     supervisor.tick()
     assert len(rig.spawn.started) == 1
-
-
-def test_death_by_sigkill_names_the_oom_killer(rig: Rig) -> None:
-    supervisor = rig.make()
-    supervisor.start()
-    rig.end(rig.spawn.started[0], -signal.SIGKILL)
-    assert "OOM killer" in rig.said[0][1]
 
 
 def test_the_next_daemon_takes_it_over(rig: Rig) -> None:
@@ -619,3 +623,300 @@ def test_a_restart_that_waits_is_called_off_by_a_pause(rig: Rig) -> None:
     supervisor.restart(SHORT, seconds=30.0)
     supervisor.pause_by_hand()
     assert not supervisor.draining
+
+
+def test_what_is_changed_before_its_start_is_told_once(rig: Rig) -> None:
+    supervisor, prepare = prepared(rig)
+    less = {"plan": sv.LaunchPlan(4096, 0), "said": "started with what fits (context 8192 -> 4096)"}
+    prepare.answer(**less)
+    assert rig.said == [(EventName.BACKEND_START_CHANGED, "glm: started with what fits (context 8192 -> 4096)")]
+    rig.end(rig.spawn.started[0], 1)
+    rig.clock.now += 1
+    supervisor.tick()
+    prepare.answer(**less)
+    assert [name for name, _ in rig.said] == [EventName.BACKEND_START_CHANGED, EventName.BACKEND_DOWN]
+
+
+def test_one_that_does_not_fit_and_is_started_as_it_is_is_no_changed_start(rig: Rig) -> None:
+    _supervisor, prepare = prepared(rig)
+    prepare.answer(said="started as it is: it would take 9 GiB")
+    assert rig.said == []
+    assert len(rig.spawn.started) == 1
+
+
+TAKEN = Obstacle(Cause.PORT_TAKEN, "port 8080 is taken by nginx (pid 7)")
+
+
+def test_what_lets_it_not_start_is_told_once_and_waited_for(rig: Rig) -> None:
+    supervisor, prepare = prepared(rig)
+    for _ in range(3 * TIMING.breaker_exits):
+        prepare.answer(obstacle=TAKEN)
+        assert "port 8080 is taken by nginx (pid 7)" in (supervisor.absence or "")
+        rig.clock.now += TIMING.look_seconds
+        supervisor.tick()
+    assert [name for name, _ in rig.said] == [EventName.BACKEND_PORT_TAKEN]
+    assert rig.spawn.started == []
+    assert rig.record is None
+    prepare.answer()
+    assert supervisor.absence is None
+    supervisor.healthy()
+    assert [name for name, _ in rig.said] == [EventName.BACKEND_PORT_TAKEN, EventName.BACKEND_RECOVERED]
+
+
+class Examining:
+    """Answers when the test says so."""
+
+    def __init__(self) -> None:
+        self.asked: list[Ended] = []
+        self._done: list = []
+
+    def __call__(self, ended: Ended, done) -> None:
+        self.asked.append(ended)
+        self._done.append(done)
+
+    def answer(self, cause: Cause, how: str) -> None:
+        self._done.pop(0)(Ending(cause, how))
+
+
+def test_why_it_ended_is_asked_before_anything_is_done(rig: Rig) -> None:
+    examine = Examining()
+    supervisor = rig.make(examine=examine)
+    supervisor.start()
+    rig.end(rig.spawn.started[0], -9)
+    assert rig.said == []
+    (asked,) = examine.asked
+    assert (asked.identity, asked.how.code) == (rig.spawn.started[0].identity, -9)
+    assert asked.command == tuple(rig.spawn.started[0].argv)
+    examine.answer(Cause.OOM_KILLED, "was ended by the kernel's OOM killer: it says so")
+    assert rig.said[0][0] is EventName.BACKEND_OOM_KILLED
+    rig.clock.now += 1
+    supervisor.tick()
+    assert len(rig.spawn.started) == 2
+
+
+def test_an_answer_that_takes_too_long_is_not_waited_for(rig: Rig) -> None:
+    examine = Examining()
+    supervisor = rig.make(examine=examine)
+    supervisor.start()
+    rig.end(rig.spawn.started[0], 3)
+    rig.clock.now += EXAMINE_SECONDS - 0.1
+    supervisor.tick()
+    assert rig.said == []
+    rig.clock.now += 0.1
+    supervisor.tick()
+    assert rig.said[0] == (EventName.BACKEND_DOWN, "glm exited with code 3; it is started again in 1.0 s")
+    examine.answer(Cause.OOM_KILLED, "late")
+    assert len(rig.said) == 1
+
+
+@pytest.mark.parametrize("what", ["stop", "restart", "let_go"])
+def test_while_that_is_asked_nothing_else_is_lost(rig: Rig, what: str) -> None:
+    examine = Examining()
+    supervisor = rig.make(examine=examine)
+    supervisor.start()
+    rig.end(rig.spawn.started[0], 3)
+    if what == "restart":
+        supervisor.restart(sv.LaunchPlan(2048, 0))
+        assert [process.argv[4] for process in rig.spawn.started] == ["8192", "2048"]
+    else:
+        getattr(supervisor, what)()
+        assert supervisor.stopped is (what == "stop")
+    examine.answer(Cause.EXIT, "late")
+    assert len(rig.spawn.started) == (2 if what == "restart" else 1)
+    assert rig.said == []
+
+
+def test_one_that_was_told_to_end_needs_no_cause(rig: Rig) -> None:
+    examine = Examining()
+    supervisor = rig.make(examine=examine)
+    supervisor.start()
+    supervisor.stop()
+    rig.end(rig.spawn.started[0], 1)
+    assert (examine.asked, supervisor.stopped) == ([], True)
+
+
+def test_kills_of_the_oom_killer_are_counted_in_its_cgroup_until_it_is_gone(rig: Rig, tmp_path: Path) -> None:
+    examine, cgroup = Examining(), tmp_path / "cgroup"
+    cgroup.mkdir()
+    events = cgroup / "memory.events.local"
+    supervisor = rig.make(examine=examine)
+
+    def end_after(*counts: int, wait: float = 1.0) -> int | None:
+        events.write_text("oom_kill 5\n")
+        supervisor.counts_in(str(cgroup))
+        for count in counts:
+            events.write_text(f"oom_kill {count}\n")
+            supervisor.tick()
+            rig.clock.now += wait
+        rig.end(rig.spawn.started[-1], -9)
+        examine.answer(Cause.EXIT, "ended")
+        supervisor.retry()
+        rig.clock.now += 5
+        supervisor.tick()
+        return examine.asked[-1].oom_kills
+
+    supervisor.start()
+    assert end_after(5) == 0
+    assert end_after(5, 6, 6) == 1, "a large one takes its time to die"
+    assert end_after(6, 6, wait=100.0) == 0, "an old kill was not its end"
+
+
+def test_what_counts_nothing_is_unknown(rig: Rig) -> None:
+    examine = Examining()
+    supervisor = rig.make(examine=examine)
+    supervisor.start()
+    rig.end(rig.spawn.started[0], -9)
+    assert examine.asked[0].oom_kills is None, "its cgroup is not there"
+
+
+def test_one_that_hangs_is_ended_and_counts_as_a_failure(rig: Rig) -> None:
+    supervisor = rig.make()
+    supervisor.start()
+    supervisor.healthy()
+    supervisor.hung()
+    assert rig.spawn.started[0].signals == ["TERM"]
+    assert supervisor.absence == "is being restarted"
+    rig.clock.now += TIMING.terminate_seconds
+    supervisor.tick()
+    assert rig.spawn.started[0].signals == ["TERM", "KILL"]
+    rig.end(rig.spawn.started[0], -9)
+    rig.clock.now += 1
+    supervisor.tick()
+    assert len(rig.spawn.started) == 2
+    supervisor.healthy()
+    assert [name for name, _ in rig.said] == [EventName.BACKEND_RECOVERED]
+
+
+# A daemon that is killed at any moment
+
+
+def test_before_its_start_it_is_recorded_with_the_word_that_finds_it(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    start = rig.spawn.start
+
+    def starts(argv: list[str], **options: dict) -> FakeProcess:
+        seen.append((rig.record, options["environment"]["MOETUNED_START"]))
+        return start(argv, **options)
+
+    monkeypatch.setattr(rig.spawn, "start", starts)
+    supervisor = rig.make()
+    supervisor.start()
+    ((record, word),) = seen
+    assert (record.pid, record.start_word, record.context_length) == (None, word, 8192)
+    assert rig.record.pid == rig.spawn.started[0].identity.pid
+    rig.end(rig.spawn.started[0], 1)
+    rig.clock.now += 1
+    supervisor.tick()
+    assert seen[1][1] != word, "each start has a word of its own"
+
+
+def intended(rig: Rig, ago: float, **more: object) -> None:
+    record = backend_record.BackendRecord(
+        "glm", None, None, ("server",), 4096, "boot", 0, start_word="ab" * 16, intended_at=rig.clock.now - ago, **more
+    )
+    backend_record.write(record, rig.directory)
+
+
+def found(monkeypatch: pytest.MonkeyPatch, leader: ProcessIdentity | None, *others: ProcessIdentity) -> None:
+    for where in (base, backend_record):
+        monkeypatch.setattr(where, "find_started", lambda _word: (leader, others))
+
+
+def test_one_whose_start_was_not_recorded_to_the_end_is_found(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    intended(rig, 0.5)
+    process = FakeProcess(77, [])
+    rig.spawn.adoptable[process.identity] = process
+    found(monkeypatch, process.identity)
+    supervisor = rig.make()
+    supervisor.start()
+    assert (supervisor.identity, supervisor.adopted, rig.spawn.started) == (process.identity, True, [])
+    assert (rig.record.pid, rig.record.start_word) == (77, "ab" * 16)
+    assert supervisor.state.plan.context_length == 4096
+
+
+def test_one_that_is_only_just_coming_is_waited_for(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    intended(rig, 0.5)
+    found(monkeypatch, None)
+    supervisor = rig.make()
+    supervisor.start()
+    assert rig.spawn.started == []
+    process = FakeProcess(77, [])
+    rig.spawn.adoptable[process.identity] = process
+    found(monkeypatch, process.identity)
+    rig.clock.now += 1
+    supervisor.tick()
+    assert (supervisor.identity, rig.spawn.started) == (process.identity, [])
+
+
+def test_where_nothing_came_of_a_start_it_is_made_again(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    intended(rig, 0.5)
+    found(monkeypatch, None)
+    supervisor = rig.make()
+    supervisor.start()
+    for _ in range(3):
+        rig.clock.now += 1
+        supervisor.tick()
+    assert len(rig.spawn.started) == 1
+    assert supervisor.state.plan.context_length == 8192
+
+
+def test_an_old_intention_needs_no_waiting(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    intended(rig, 60)
+    found(monkeypatch, None)
+    rig.make().start()
+    assert len(rig.spawn.started) == 1
+
+
+@pytest.mark.parametrize("alive", [True, False])
+def test_a_restart_that_was_begun_is_finished_by_the_next_daemon(rig: Rig, alive: bool) -> None:
+    first = rig.make()
+    first.start()
+    first.healthy()
+    rig.clock.now += 100
+    first.restart(sv.LaunchPlan(2048, 0))
+    at = rig.clock.now
+    assert (rig.record.ending, rig.record.next_plan, rig.record.relief_at) == (True, sv.LaunchPlan(2048, 0), at)
+    first.let_go()
+    rig.clock.now += 5
+    process = FakeProcess(rig.spawn.started[0].identity.pid, [])
+    if alive:
+        rig.spawn.adoptable[process.identity] = process
+    second = rig.make()
+    second.start()
+    if alive:
+        assert process.signals == ["TERM"]
+        assert len(rig.spawn.started) == 1
+        rig.end(process, None)
+    assert [each.argv[4] for each in rig.spawn.started] == ["8192", "2048"]
+    assert second.relief_restarts[:1] == (at,), "it counts for the cool-down"
+
+
+def test_one_that_was_being_stopped_is_started_anew_once_it_has_ended(rig: Rig) -> None:
+    first = rig.make()
+    first.start()
+    first.stop()
+    first.let_go()
+    process = FakeProcess(rig.spawn.started[0].identity.pid, [])
+    rig.spawn.adoptable[process.identity] = process
+    second = rig.make()
+    second.start()
+    assert process.signals == ["TERM"]
+    rig.clock.now += TIMING.terminate_seconds
+    second.tick()
+    assert process.signals == ["TERM", "KILL"], "one that hangs in its end is not waited for without end"
+    rig.end(process, None)
+    assert len(rig.spawn.started) == 2
+    assert not second.relief_restarts
+
+
+def test_a_stop_after_a_restart_leaves_no_record(rig: Rig) -> None:
+    supervisor, prepare = prepared(rig)
+    prepare.answer()
+    supervisor.healthy()
+    supervisor._prepared = None
+    supervisor.restart(sv.LaunchPlan(2048, 0))
+    rig.end(rig.spawn.started[0], 0)
+    assert len(prepare.asked) == 1
+    supervisor.stop()
+    assert supervisor.stopped
+    assert rig.record is None

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from moetuned.schema.event import EventName
+from moetuned.schema.event import KIND_OF, EventName, is_kind_of, is_wanted
 
 
 def test_the_names_are_the_published_ones() -> None:
@@ -16,8 +16,14 @@ def test_the_names_are_the_published_ones() -> None:
         "memory_near_limit",
         "memory_recovered",
         "backend_down",
+        "backend_oom_killed",
+        "backend_hung",
+        "backend_model_missing",
+        "backend_port_taken",
+        "backend_crash_loop",
         "backend_recovered",
         "backend_restarted",
+        "backend_start_changed",
         "relief_exhausted",
         "cache_evicted",
         "tuning_drifted",
@@ -30,3 +36,17 @@ def test_a_name_is_unique_and_can_stand_in_an_environment_variable(name: EventNa
     assert [other for other in EventName.__members__.values() if other.value == name.value] == [name]
     assert EventName.__members__[name.value.upper()] is name, "no two names for one event"
     assert re.fullmatch(r"[a-z]+(_[a-z]+)*", name)
+
+
+def test_who_wants_an_event_gets_its_kinds() -> None:
+    assert is_wanted(EventName.BACKEND_OOM_KILLED, [EventName.BACKEND_DOWN])
+    assert is_wanted(EventName.BACKEND_OOM_KILLED, [EventName.BACKEND_OOM_KILLED])
+    assert not is_wanted(EventName.BACKEND_DOWN, [EventName.BACKEND_OOM_KILLED]), "not the other way round"
+    assert not is_wanted(EventName.BACKEND_RECOVERED, [EventName.BACKEND_DOWN])
+    assert not is_wanted(EventName.BACKEND_START_CHANGED, [EventName.BACKEND_DOWN])
+    assert all(is_wanted(name, []) for name in EventName), "nothing named: all"
+
+
+def test_kinds_are_of_one_level() -> None:
+    assert not set(KIND_OF) & set(KIND_OF.values())
+    assert all(is_kind_of(name, name) for name in EventName)

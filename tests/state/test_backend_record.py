@@ -9,6 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from moetuned.decide.supervision import LaunchPlan
+from moetuned.host.processes import ProcessIdentity
 from moetuned.state import backend_record
 from moetuned.state.backend_record import BackendRecord, RecordError, WarmBaseline, WarmSpeed
 
@@ -95,3 +97,30 @@ def test_a_link_in_place_of_the_file_is_not_followed(directory: str, tmp_path: P
     with pytest.raises(OSError, match=r"symbolic|Too many"):
         backend_record.write(RECORD, directory)
     assert target.read_text() == "precious"
+
+
+def test_a_start_that_was_intended_and_a_restart_that_was_begun_are_kept(directory: str) -> None:
+    intended = msgspec.structs.replace(RECORD, pid=None, start_ticks=None, start_word="0" * 32, intended_at=7.5)
+    backend_record.write(intended, directory)
+    assert backend_record.read("glm", directory) == intended
+    ending = msgspec.structs.replace(RECORD, ending=True, next_plan=LaunchPlan(2048, 0, 1), relief_at=7.5)
+    backend_record.write(ending, directory)
+    assert backend_record.read("glm", directory) == ending
+
+
+@pytest.mark.parametrize(
+    "changes", [{"pid": None}, {"start_ticks": None}, {"pid": None, "start_ticks": None}, {"pid": 1}, {"pid": -7}]
+)
+def test_a_record_of_no_process_that_could_be_a_backend_is_refused(directory: str, changes: dict) -> None:
+    backend_record.write(msgspec.structs.replace(RECORD, **changes), directory)
+    with pytest.raises(RecordError, match=r"glm\.json"):
+        backend_record.read("glm", directory)
+
+
+def test_the_process_of_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = ProcessIdentity(77, 5)
+    monkeypatch.setattr(backend_record, "find_started", lambda word: (own if word == "0" * 32 else None, ()))
+    assert backend_record.process_of(RECORD) == ProcessIdentity(4321, 99)
+    intended = msgspec.structs.replace(RECORD, pid=None, start_ticks=None, start_word="0" * 32)
+    assert backend_record.process_of(intended) == own
+    assert backend_record.process_of(msgspec.structs.replace(intended, start_word="1" * 32)) is None

@@ -1,0 +1,73 @@
+"""Reads from the kernel log (/dev/kmsg) whom the OOM killer ended. For after an end, not for a tick, and off the loop.
+
+Its pids are those of the machine: from inside another pid namespace they would be taken for others, so there nothing is known.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+
+from moetuned.parse.kernel_log import oom_kills
+from moetuned.schema.oom_kill import OomKill
+
+KERNEL_LOG = "/dev/kmsg"
+RECORD_BYTES = 16 << 10
+"""More than the kernel gives at once (8 KiB); a shorter buffer is refused."""
+MOST_RECORDS = 200_000
+"""More than fit into the largest log buffer that anybody configures; a log that never ends is not read for ever."""
+_FIRST_NAMESPACE = "pid:[4026531836]"
+"""PROC_PID_INIT_INO (include/linux/proc_ns.h): the machine's own."""
+_DRIFT_RATIO, _SLACK_SECONDS = 1e-3, 2.0
+"""The log's clock is the processor's, which no NTP corrects: it is off by some seconds after months."""
+
+
+def oom_kills_since(start_ticks: int, clock_ticks: int, path: str = KERNEL_LOG) -> tuple[OomKill, ...] | None:
+    """Kills since a process began (`start_ticks`: field 22 of /proc/<pid>/stat); None when that cannot be told.
+
+    The log may reach back to boot and the process's pid may have been another's before. Blocks for milliseconds.
+    """
+    if not own_pids():
+        return None
+    records = read_records(path)
+    if records is None:
+        return None
+    # Process times count suspended time, the log's clock does not (proc(5), printk).
+    suspended = time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
+    began = start_ticks / clock_ticks - suspended
+    since = began - _SLACK_SECONDS - _DRIFT_RATIO * max(0.0, began)
+    return tuple(kill for kill in oom_kills(records) if kill.at_seconds >= since)
+
+
+def own_pids() -> bool:
+    """Whether pids here are those of the kernel log."""
+    try:
+        return os.readlink("/proc/self/ns/pid") == _FIRST_NAMESPACE
+    except OSError:
+        return False
+
+
+def read_records(path: str = KERNEL_LOG) -> list[str] | None:
+    """All that the log holds; None when it may not be read."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    records: list[str] = []
+    try:
+        while len(records) < MOST_RECORDS:
+            try:
+                record = os.read(descriptor, RECORD_BYTES)
+            except BlockingIOError:
+                break
+            except OSError as error:
+                if error.errno == errno.EPIPE:  # Overwritten meanwhile: the next read gives the oldest that is left.
+                    continue
+                return None
+            if not record:
+                break
+            records.append(record.decode("utf-8", "replace"))
+    finally:
+        os.close(descriptor)
+    return records

@@ -1,0 +1,99 @@
+"""A backend that hangs is ended, if that is allowed, known and told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from moetuned.daemon import hanging
+from moetuned.daemon.hanging import end_hung
+from moetuned.daemon.settings import settings_of
+from moetuned.daemon.watched import Watched
+from moetuned.decide.detector_hung import Stillness
+from moetuned.decide.supervision import LaunchPlan, Stage, Supervision
+from moetuned.host.processes import ProcessIdentity
+from moetuned.schema.config import Config, Mode, Relief
+
+
+class Owner:
+    def __init__(self) -> None:
+        self.state = Supervision("glm", LaunchPlan(8192), stage=Stage.READY)
+        self.hangs = 0
+
+    def hung(self) -> None:
+        self.hangs += 1
+
+
+class Care:
+    def __init__(self) -> None:
+        self.ended = 0
+
+    def end(self, _watched: Watched) -> None:
+        self.ended += 1
+
+
+@pytest.fixture
+def owner() -> Owner:
+    return Owner()
+
+
+@pytest.fixture
+def watched(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> Watched:
+    watched = Watched("glm", None, 0.0)
+    watched.process = ProcessIdentity(10, 100)
+    watched.supervisor = owner  # type: ignore[assignment]
+    watched.hung_told = True
+    still(watched, 120.0)
+    monkeypatch.setattr(hanging, "is_frozen", lambda pid: False)
+    return watched
+
+
+def still(watched: Watched, seconds: float, *, hung: bool = True) -> None:
+    phase = msgspec.structs.replace(watched.detector.phase, stillness=Stillness(still_seconds=seconds, hung=hung))
+    watched.detector = msgspec.structs.replace(watched.detector, phase=phase)
+
+
+def end(watched: Watched, mode: Mode = Mode.ACT, after: str = "2m") -> Care:
+    care: Any = Care()
+    end_hung(watched, settings_of(Config(relief=Relief(mode=mode, restart_hung=after))), care)
+    return care
+
+
+def test_it_is_ended_after_its_time(watched: Watched, owner: Owner) -> None:
+    still(watched, 119.0)
+    end(watched)
+    assert owner.hangs == 0
+    still(watched, 120.0)
+    assert end(watched).ended == 1
+    assert (owner.hangs, watched.would_do) == (1, ())
+
+
+def test_in_observe_mode_it_is_only_said(watched: Watched, owner: Owner) -> None:
+    end(watched, Mode.OBSERVE)
+    assert owner.hangs == 0
+    assert watched.would_do == ("end it and start it again: it has hung for 2 min (limit 2 min)",)
+
+
+@pytest.mark.parametrize("why", ["off", "not told", "moves", "is restarted", "frozen", "perhaps frozen", "no process"])
+def test_it_is_left_alone(watched: Watched, owner: Owner, monkeypatch: pytest.MonkeyPatch, why: str) -> None:
+    match why:
+        case "not told":
+            watched.hung_told = False
+        case "moves":
+            still(watched, 500.0, hung=False)
+        case "is restarted":
+            owner.state = msgspec.structs.replace(owner.state, stage=Stage.STOPPING)
+        case "frozen" | "perhaps frozen":
+            monkeypatch.setattr(hanging, "is_frozen", lambda pid: True if why == "frozen" else None)
+        case "no process":
+            watched.process = None
+    end(watched, after="off" if why == "off" else "2m")
+    assert owner.hangs == 0
+    assert watched.would_do == ()
+
+
+def test_one_that_nobody_supervises_is_left_alone(watched: Watched) -> None:
+    watched.supervisor = None
+    assert end(watched).ended == 0
