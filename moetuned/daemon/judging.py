@@ -122,12 +122,13 @@ class Judge:
         watched.detector, watched.verdict = step.state, step.verdict
         oom_killed = kills is not None and (step.state.phase.oom_kills or 0) > kills
         watched.memory = msgspec.structs.replace(
-            memory_view(window.now.machine, own),
+            memory_view(window.now.machine, own, window.now.rooms),
             seconds_to_limit=watched.signals.get("seconds_to_limit"),
             growth_kind=step.state.memory.growth.growth.kind.value,
             growth=step.state.memory.growth.growth.text or None,
         )
-        watched.limits = memory_under_each(window.now.machine, own)
+        warms = watched.warming is not None or watched.warm_wanted is not None
+        watched.limits = memory_under_each(window.now.machine, own) if warms else ()
         self._note_health(watched, settings, now)
         self._note_cache(watched, now)
         if watched.verdict.paging == Paging.STEADY and watched.verdict.phase == Phase.DECODE and watched.residency:

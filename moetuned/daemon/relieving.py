@@ -40,8 +40,11 @@ def relieve(
     if memory.limit_bytes is None:
         watched.would_do = ()
         return
-    limits = relief_settings(settings, memory.limit_bytes, watched.cache_when_steady_bytes)
-    decided = relief.step(watched.relief, watched.verdict, memory, relief_facts(watched, settings), limits, now)
+    if watched.verdict.memory not in relief.NEAR:  # as nearly always: what is known of the backend is not asked for
+        decided = relief.rest(watched.relief, watched.verdict, memory, now)
+    else:
+        limits = relief_settings(settings, memory.limit_bytes, watched.cache_when_steady_bytes)
+        decided = relief.step(watched.relief, watched.verdict, memory, relief_facts(watched, settings), limits, now)
     watched.relief, watched.would_do = decided.state, decided.would_do
     if decided.report is not None:
         _report(watched, decided.report)
@@ -56,7 +59,7 @@ def relieve(
     if StepName.RELEASE_PROTECTION in decided.own:
         care.release_protection(watched)
     if decided.restart is not None and supervisor is not None:
-        log.warning("%s: restarting it: %s", watched.name, decided.restart.reason)
+        announcer.say(EventName.BACKEND_RESTARTING, watched.name, f"restarting it: {decided.restart.reason}")
         _report(watched, f"restart: {decided.restart.reason}", logged=True)
         care.end(watched)
         supervisor.restart(launch_plan(decided.restart, supervisor.state.plan))
@@ -110,6 +113,9 @@ def relief_facts(watched: Watched, settings: Settings) -> relief.ReliefFacts:
         kv=_kv_choices(watched),
         grown_bytes=None if own is None or when_ready is None else max(0, own - when_ready),
         own_bytes=own,
+        own_growth_bytes_per_second=None
+        if watched.signals is None
+        else watched.signals.get("anonymous_growth_bytes_per_second"),
         warming=watched.warming is not None,
         locked_bytes=watched.protect.locked_bytes if watched.protect.state in ("locking", "held") else 0,
         restart_seconds=seconds,

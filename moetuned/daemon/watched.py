@@ -85,7 +85,7 @@ class Watched:
         self.verdict = Verdict(name, at_seconds)
         self.memory = MemoryView()
         self.limits: tuple[MemoryView, ...] = ()
-        """Memory under each limit it lives under, the tightest first."""
+        """Memory under each limit it lives under, the tightest first; () unless its model is being warmed or is to be."""
         self.cache_when_steady_bytes: int | None = None
         self.cache_when_calm_bytes: int | None = None
         """Page cache of its cgroup when it last ran well."""

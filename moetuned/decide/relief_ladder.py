@@ -12,6 +12,7 @@ from collections.abc import Collection
 
 import msgspec
 
+from moetuned.decide.foresight import BELIEVED_FACTOR, SEEN_SECONDS, OwnGrowth, foreseen_bytes
 from moetuned.schema.action import RestartBackend
 from moetuned.schema.relief import DEFAULT_STEPS, ReliefStep, StepName
 from moetuned.schema.snapshot import MemoryView
@@ -22,8 +23,6 @@ CONTEXT_STEP = 256
 """llama.cpp pads the context to a multiple of this (src/llama-context.cpp)."""
 WORTHWHILE = 0.1
 """A restart that frees less than this share of what is missing is not worth a full read of the model."""
-FORESIGHT_SECONDS = 30.0
-"""Memory that grows steadily is taken to go on for this long: until the backend is back and somebody has looked."""
 NOTICEABLE_BYTES = 16 * MIB
 """A step that frees less frees nothing."""
 GROWN_MARGIN_BYTES = 64 * MIB
@@ -81,6 +80,7 @@ class ReliefFacts(msgspec.Struct, frozen=True):
     kv: KvChoices | None = None
     grown_bytes: int | None = None
     own_bytes: int | None = None
+    own_growth_bytes_per_second: float | None = None
     warming: bool = False
     locked_bytes: int = 0
     restart_seconds: float | None = None
@@ -108,13 +108,6 @@ class Ladder(msgspec.Struct, frozen=True):
         return sum(step.sure_bytes for step in self.own) >= self.missing_bytes
 
 
-def headroom_ahead_bytes(headroom_bytes: int, seconds_to_limit: float | None) -> int:
-    """Headroom (may be negative) after `FORESIGHT_SECONDS` of the growth that reaches the limit in that time."""
-    if not seconds_to_limit:
-        return headroom_bytes
-    return int(headroom_bytes * (1 - FORESIGHT_SECONDS / seconds_to_limit))
-
-
 def climb(
     backend: str,
     facts: ReliefFacts,
@@ -122,17 +115,22 @@ def climb(
     target_headroom_bytes: int,
     allowed: Collection[StepName] = DEFAULT_STEPS,
     useless: Collection[StepName] = (),
+    foreseen_seconds: float = BELIEVED_FACTOR * SEEN_SECONDS,
+    leaks_seconds: float = 0.0,
 ) -> Ladder | None:
     """What to take to bring `target_headroom_bytes` back; None: the headroom is not known.
 
-    `allowed`: `relief.steps`; `useless`: steps that were seen to free nothing.
+    `allowed`: `relief.steps`; `useless`: steps that were seen to free nothing; `foreseen_seconds`: for how long others go on growing,
+    `leaks_seconds`: and the next process if it leaks.
     """
     if memory.headroom_bytes is None:
         return None
-    ahead = headroom_ahead_bytes(memory.headroom_bytes, memory.seconds_to_limit)
+    headroom = memory.headroom_bytes
+    own = OwnGrowth(facts.own_growth_bytes_per_second, facts.grown_bytes, leaks_seconds)
+    ahead = headroom - foreseen_bytes(headroom, memory.seconds_to_limit, own, foreseen_seconds)
     climbing = _Climb(facts, max(target_headroom_bytes - ahead, 0), target_headroom_bytes, allowed, useless)
     steps = climbing.steps()
-    restart = _restart(backend, climbing, steps, memory.headroom_bytes, ahead)
+    restart = _restart(backend, climbing, steps, headroom, ahead)
     if isinstance(restart, str):
         steps = tuple(_not_taken(step, restart) if step.restart else step for step in steps)
         restart = None

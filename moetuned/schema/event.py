@@ -18,6 +18,7 @@ class EventName(StrEnum):
     MEMORY_RECOVERED = "memory_recovered"
     BACKEND_DOWN = "backend_down"
     BACKEND_RECOVERED = "backend_recovered"
+    BACKEND_RESTARTING = "backend_restarting"
     BACKEND_RESTARTED = "backend_restarted"
     RELIEF_EXHAUSTED = "relief_exhausted"
     CACHE_EVICTED = "cache_evicted"

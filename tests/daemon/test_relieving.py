@@ -17,6 +17,7 @@ from moetuned.host.model_files import read_model
 from moetuned.schema.action import RestartBackend
 from moetuned.schema.backend_description import BackendDescription
 from moetuned.schema.config import Backend, Config, Context, Mode, Relief
+from moetuned.schema.event import EventName
 from moetuned.schema.relief import StepName
 from moetuned.schema.snapshot import MemoryView, ProtectView
 from moetuned.schema.verdict import MemoryState, Verdict
@@ -48,6 +49,14 @@ class Care:
 
     def __getattr__(self, name: str) -> Any:
         return lambda watched: self.did.append(name)
+
+
+class Announcer:
+    def __init__(self) -> None:
+        self.said: list[tuple[EventName, str | None, str]] = []
+
+    def say(self, name: EventName, backend: str | None, message: str, _reasons: object = ()) -> None:
+        self.said.append((name, backend, message))
 
 
 def test_everything_that_is_known(watched: Watched) -> None:
@@ -94,12 +103,17 @@ def test_what_the_restart_leaves_alone_stays() -> None:
 
 def test_steps_and_the_restart_are_carried_out_and_told(watched: Watched) -> None:
     watched.protect = ProtectView("held", 1 << 20)
-    care = Care()
-    relieving.relieve(watched, SETTINGS, 10.0, care, None, None)  # type: ignore[arg-type]
+    care, announcer = Care(), Announcer()
+    watched.sequential_bytes_per_second = 1e6
+    relieving.relieve(watched, SETTINGS, 10.0, care, announcer, None)  # type: ignore[arg-type]
     assert care.did == ["release_protection", "end"]
     (plan,) = watched.supervisor.restarts  # type: ignore[union-attr]
     assert plan.context_length < 8192
     assert (plan.prompt_cache_mib, plan.checkpoints) == (0, 8)
+    ((name, backend, message),) = announcer.said
+    assert (name, backend) == (EventName.BACKEND_RESTARTING, "glm")
+    assert message.startswith("restarting it: headroom 10.0 MiB: restart with")
+    assert "that takes about" in message
     assert watched.relief_reports[-1].startswith("restart: headroom 10.0 MiB: restart with")
 
 
@@ -109,6 +123,16 @@ def test_asking_for_the_plan_does_nothing(watched: Watched) -> None:
     assert [step.name for step in plan.steps] == list(StepName)
     assert watched.supervisor.restarts == []  # type: ignore[union-attr]
     assert watched.relief.restarted_at == ()
+
+
+def test_while_memory_is_well_nothing_is_asked_of_the_backend(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relieving, "relief_facts", lambda *_: pytest.fail("what is known of it was gathered"))
+    for state in (MemoryState.OK, MemoryState.UNKNOWN):
+        watched.verdict, watched.would_do = Verdict("glm", 5.0, memory=state), ("something",)
+        relieving.relieve(watched, SETTINGS, 10.0, Care(), Announcer(), None)  # type: ignore[arg-type]
+        assert watched.would_do == ()
 
 
 def test_an_unknown_limit_does_nothing(watched: Watched) -> None:

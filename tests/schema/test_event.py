@@ -17,6 +17,7 @@ def test_the_names_are_the_published_ones() -> None:
         "memory_recovered",
         "backend_down",
         "backend_recovered",
+        "backend_restarting",
         "backend_restarted",
         "relief_exhausted",
         "cache_evicted",
