@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from moetuned.daemon import relieving, warm_baseline
+from moetuned.daemon import relieving, returning, warm_baseline
 from moetuned.daemon.announcer import Announcer
 from moetuned.daemon.model_care import ModelCare
 from moetuned.daemon.neighbours import Neighbours
@@ -187,6 +187,7 @@ class Judge:
 
     def _relieve(self, watched: Watched, settings: Settings, now: float) -> None:
         relieving.relieve(watched, settings, now, self._care, self._announcer, self._neighbours)
+        returning.give_back(watched, settings, now, self._care, self._announcer)
 
 
 def _tells(watched: Watched, begun: detector.Begun, *, oom_killed: bool) -> bool:

@@ -11,6 +11,7 @@ import msgspec
 
 from moetuned.daemon.loop import Loop
 from moetuned.daemon.supervisor import Say, Supervisor
+from moetuned.decide import context_return
 from moetuned.decide import supervision as sv
 from moetuned.host import spawn
 from moetuned.host.clock import Clock
@@ -112,7 +113,8 @@ class ProcessSupervisor(Supervisor):
         if self._prepare is None:
             self._spawn(plan, command)
             return
-        if self.state.restart_began is not None and self._prepared is not None and self._prepared[0] == command:
+        relieves = self.state.restart_began is not None and self._fallback is None
+        if relieves and self._prepared is not None and self._prepared[0] == command:
             self._spawn(plan, self._prepared[1])  # It is known to fit: it has less than before.
             return
         mine = self._preparing = object()
@@ -127,6 +129,11 @@ class ProcessSupervisor(Supervisor):
 
     def _begin(self, command: Sequence[str], prepared: Prepared) -> None:
         self.before_start = prepared.said
+        if self._fallback is not None and not context_return.changes(self._fallback, prepared.plan):
+            self._fall_back(f"no more fits: {prepared.said}")
+        if self._fallback is not None and prepared.refused is not None:
+            self._fall_back(prepared.refused)
+            prepared = Prepared(prepared.command, self.state.plan)
         if prepared.refused is not None:
             self._do(sv.failed_to_start(self.state, prepared.refused, self._clock.monotonic()))
             return

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 
+import msgspec
+
 from moetuned.daemon.announcer import Announcer
 from moetuned.daemon.model_care import ModelCare, kv_cost
 from moetuned.daemon.neighbours import Neighbours
@@ -47,7 +49,7 @@ def relieve(
         decided = relief.step(watched.relief, watched.verdict, memory, relief_facts(watched, settings), limits, now)
     watched.relief, watched.would_do = decided.state, decided.would_do
     if decided.report is not None:
-        _report(watched, decided.report)
+        report(watched, decided.report)
     if decided.exhausted is not None:
         if neighbours is not None:
             neighbours.settle(watched)
@@ -60,7 +62,7 @@ def relieve(
         care.release_protection(watched)
     if decided.restart is not None and supervisor is not None:
         announcer.say(EventName.BACKEND_RESTARTING, watched.name, f"restarting it: {decided.restart.reason}")
-        _report(watched, f"restart: {decided.restart.reason}", logged=True)
+        report(watched, f"restart: {decided.restart.reason}", logged=True)
         care.end(watched)
         supervisor.restart(launch_plan(decided.restart, supervisor.state.plan))
 
@@ -80,7 +82,8 @@ def plan_of(watched: Watched, settings: Settings, now: float) -> ReliefPlan:
     """What would be done at `now`, for people who ask."""
     limits = relief_settings(settings, watched.memory.limit_bytes or 0, watched.cache_when_steady_bytes)
     facts = relief_facts(watched, settings)
-    return relief_plan(watched.relief, watched.verdict, watched.memory, facts, limits, now, watched.relief_reports)
+    plan = relief_plan(watched.relief, watched.verdict, watched.memory, facts, limits, now, watched.relief_reports)
+    return msgspec.structs.replace(plan, grow_back=watched.grow_back)
 
 
 def relief_facts(watched: Watched, settings: Settings) -> relief.ReliefFacts:
@@ -155,7 +158,8 @@ def _kv_choices(watched: Watched) -> KvChoices | None:
     return known[1]
 
 
-def _report(watched: Watched, text: str, *, logged: bool = False) -> None:
+def report(watched: Watched, text: str, *, logged: bool = False) -> None:
+    """Keep one sentence of what was done, or became of it, for people who ask. `logged`: the log has it already."""
     if not logged:
         log.info("%s: relief: %s", watched.name, text)
     watched.relief_reports = (*watched.relief_reports, text)[-_REPORTS:]

@@ -58,6 +58,12 @@ class Supervisor(abc.ABC):
         """How long ago an earlier daemon started the process that was taken over; None when it was not, or is not known."""
         self.relief_restarts: tuple[float, ...] = ()
         """Monotonic seconds of the restarts that were made to free memory, also those of an earlier daemon in this boot."""
+        self.returned_at: float | None = None
+        """Monotonic seconds of the last restart that gave back what relief took, also one of an earlier daemon in this boot."""
+        self.return_blocked: str | None = None
+        """Why none does any more; None: one may."""
+        self._fallback: sv.LaunchPlan | None = None
+        """What it ran with before it was given more, until it is ready with that."""
         self.load_seconds: float | None = None
         """How long it took from its last start until it was ready; None: not seen yet."""
         self._started_at: float | None = None
@@ -88,10 +94,12 @@ class Supervisor(abc.ABC):
         """Why it does not run, the end of a sentence; None when there is nothing to add."""
         return sv.absence(self.state, self._clock.monotonic())
 
-    def restart(self, plan: sv.LaunchPlan) -> None:
-        """End it and start it again with `plan`, to free memory."""
+    def restart(self, plan: sv.LaunchPlan, *, relief: bool = True) -> None:
+        """End it and start it again with `plan`, to free memory; not for `relief`, it counts neither for its cool-down nor its budget."""
         # Recorded with the process that is started: a restart that a killed daemon did not finish must not hold up the next one.
-        self.relief_restarts = (*self.relief_restarts, self._clock.monotonic())[-backend_record.MOST_RESTARTS :]
+        self._fallback = None if relief else self.state.plan
+        if relief:
+            self.relief_restarts = (*self.relief_restarts, self._clock.monotonic())[-backend_record.MOST_RESTARTS :]
         self._do(sv.restart(self.state, plan, self._clock.monotonic()))
 
     def reconfigure(self, config: Backend) -> None:
@@ -120,6 +128,7 @@ class Supervisor(abc.ABC):
 
     def healthy(self) -> None:
         """It answered that it is ready."""
+        self._fallback = None
         if self.state.stage is sv.Stage.LOADING and self._started_at is not None:
             self.load_seconds, self._started_at = self._clock.monotonic() - self._started_at, None
             if self._recorded is not None:
@@ -151,6 +160,23 @@ class Supervisor(abc.ABC):
         """Record whether it is yet to be warmed, or that goes on, for the daemon that takes it over. Nothing without a record."""
         if self._recorded is not None and self._recorded.warm_owed is not owed:
             self._amend(msgspec.structs.replace(self._recorded, warm_owed=owed), "whether it is warm")
+
+    def _fall_back(self, why: str) -> None:
+        """It does not run with what it was given back: it is started as before, and is given nothing any more."""
+        assert self._fallback is not None
+        log.warning("%s: started as before, with %d tokens: %s", self.config.name, self._fallback.context_length, why)
+        self.state = msgspec.structs.replace(self.state, plan=self._fallback)
+        self._fallback = None
+        self.note_return(self.returned_at, why)
+
+    def note_return(self, returned_at: float | None, blocked: str | None) -> None:
+        """Record when something was given back last, and why nothing is any more, for the next daemon."""
+        if (returned_at, blocked) == (self.returned_at, self.return_blocked):
+            return
+        self.returned_at, self.return_blocked = returned_at, blocked
+        if self._recorded is not None:
+            record = msgspec.structs.replace(self._recorded, returned_at=returned_at, return_blocked=blocked)
+            self._amend(record, "that something was given back")
 
     def _amend(self, record: backend_record.BackendRecord, what: str) -> None:
         # Also when it cannot be written, which is then tried again no sooner than for the next change.
@@ -221,6 +247,8 @@ class Supervisor(abc.ABC):
                 slots=plan.slots,
                 checkpoints=plan.checkpoints,
                 cache_type=plan.cache_type,
+                returned_at=self.returned_at,
+                return_blocked=self.return_blocked,
             )
             backend_record.write(record, self._directory)
             self._recorded = record
@@ -239,6 +267,9 @@ class Supervisor(abc.ABC):
             now = self._clock.monotonic()
             kept = tuple(sorted(at for at in record.relief_restarts_at if at <= now))
             self.relief_restarts = kept[-backend_record.MOST_RESTARTS :]
+            self.return_blocked = record.return_blocked
+            if record.returned_at is not None and record.returned_at <= now:
+                self.returned_at = record.returned_at
             process = spawn.adopt(ProcessIdentity(record.pid, record.start_ticks))
         except (backend_record.RecordError, OSError) as error:
             log.warning("%s: whether an earlier moetuned started it cannot be told: %s", self.config.name, error)
@@ -277,6 +308,8 @@ class Supervisor(abc.ABC):
             backend_record.remove(self.config.name, self._directory)
         except OSError as error:
             log.warning("%s: cannot remove its record: %s", self.config.name, error.strerror)
+        if self._fallback is not None and self.state.stage is sv.Stage.LOADING:
+            self._fall_back(f"with what was given back it {how} while it loaded")
         self._do(sv.exited(self.state, self._told(how), self._clock.monotonic()))
 
     def _told(self, how: spawn.Exit) -> str:

@@ -46,6 +46,7 @@ class BackendRecord(msgspec.Struct, frozen=True):
 
     `relief_restarts_at`: CLOCK_MONOTONIC seconds of the restarts made to free memory, the last `MOST_RESTARTS`; that clock is of the
     boot, not of the daemon. `warm_owed`: whether its model is yet to be warmed, or that goes on (True from the start on); None: unknown.
+    `returned_at`: CLOCK_MONOTONIC seconds of the last restart that gave back what relief took; `return_blocked`: why none does any more.
     `load_seconds`: from its start until it was ready; None: it is not yet, or that was not seen.
     """
 
@@ -64,6 +65,8 @@ class BackendRecord(msgspec.Struct, frozen=True):
     checkpoints: int | None = None
     cache_type: str | None = None
     load_seconds: float | None = None
+    returned_at: float | None = None
+    return_blocked: str | None = None
 
 
 class RecordError(Exception):

@@ -43,6 +43,7 @@ class Owner:
         self.adopted_age_seconds: float | None = None
         self.load_seconds: float | None = None
         self.warm_owed = False
+        self.relief_restarts: tuple[float, ...] = ()
         self.warm: WarmBaseline | None = None
         self.restarts: list[LaunchPlan] = []
         self.placeholders = "{context}{prompt_cache_mib}"

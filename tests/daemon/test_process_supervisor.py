@@ -453,3 +453,68 @@ def test_one_that_is_restarted_before_it_was_started_is_started_once(rig: Rig) -
     prepare.answer()
     assert [process.argv[4] for process in rig.spawn.started] == ["2048"]
     assert prepare.asked == []
+
+
+def given_back(rig: Rig) -> tuple[ProcessSupervisor, Preparing]:
+    """One that runs with 8192 tokens is being started with 16384."""
+    supervisor, prepare = prepared(rig)
+    prepare.answer()
+    supervisor.healthy()
+    supervisor.restart(sv.LaunchPlan(16384, 64), relief=False)
+    rig.end(rig.spawn.started[0], 0)
+    return supervisor, prepare
+
+
+def test_what_is_given_back_is_looked_at_before_it_is_started(rig: Rig) -> None:
+    supervisor, prepare = given_back(rig)
+    assert len(rig.spawn.started) == 1
+    prepare.answer(plan=sv.LaunchPlan(12288, 64), command=[*COMMAND, "-nr"], said="started with what fits")
+    assert rig.spawn.started[1].argv[4:] == ["12288", "--cache-ram", "64", "-nr"]
+    assert supervisor.return_blocked is None
+    assert supervisor.relief_restarts == ()
+    assert backend_record.read("glm", rig.directory).relief_restarts_at == ()
+
+
+@pytest.mark.parametrize(
+    "answer", [{"refused": "it is too much"}, {"plan": sv.LaunchPlan(8192, 64), "said": "it is too much"}]
+)
+def test_what_does_not_fit_when_it_is_given_back_is_started_as_before(rig: Rig, answer: dict) -> None:
+    supervisor, prepare = given_back(rig)
+    prepare.answer(**answer)
+    assert rig.spawn.started[1].argv[4] == "8192"
+    assert supervisor.state.plan == sv.LaunchPlan(8192, 64)
+    assert "it is too much" in (supervisor.return_blocked or "")
+
+
+def test_one_that_ends_as_it_loads_with_what_was_given_back_is_started_as_before(rig: Rig) -> None:
+    supervisor, prepare = given_back(rig)
+    prepare.answer()
+    rig.end(rig.spawn.started[1], -signal.SIGKILL)
+    assert supervisor.state.plan == sv.LaunchPlan(8192, 64)
+    assert "while it loaded" in (supervisor.return_blocked or "")
+    rig.clock.now += 5
+    supervisor.tick()
+    prepare.answer()
+    assert rig.spawn.started[2].argv[4] == "8192"
+    assert backend_record.read("glm", rig.directory).return_blocked == supervisor.return_blocked
+
+
+def test_one_that_ends_later_keeps_what_was_given_back(rig: Rig) -> None:
+    supervisor, prepare = given_back(rig)
+    prepare.answer()
+    supervisor.healthy()
+    rig.end(rig.spawn.started[1], 1)
+    assert (supervisor.state.plan.context_length, supervisor.return_blocked) == (16384, None)
+
+
+def test_what_was_given_back_is_known_to_the_next_daemon(rig: Rig) -> None:
+    supervisor = rig.make()
+    supervisor.start()
+    supervisor.note_return(rig.clock.now - 5, "it led to relief")
+    assert backend_record.read("glm", rig.directory).return_blocked == "it led to relief"
+    supervisor.restart(sv.LaunchPlan(2048, 0))
+    rig.end(rig.spawn.started[0], 0)
+    record = backend_record.read("glm", rig.directory)
+    assert (record.returned_at, record.return_blocked) == (rig.clock.now - 5, "it led to relief")
+    successor = taken_over(rig)
+    assert (successor.returned_at, successor.return_blocked) == (rig.clock.now - 5, "it led to relief")
