@@ -139,6 +139,10 @@ class Judge:
                 watched, begun, oom_killed=oom_killed
             ):
                 continue
+            if begun.name is EventName.MEMORY_NEAR_LIMIT:
+                advice = relieving.advice(watched, settings, now)
+                if advice is not None:
+                    begun = msgspec.structs.replace(begun, message=f"{begun.message}. {advice}")
             if self._neighbours is None:
                 self._announcer.say(begun.name, watched.name, begun.message, begun.reasons)
             else:

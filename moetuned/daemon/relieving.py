@@ -6,18 +6,22 @@ import logging
 
 import msgspec
 
+from moetuned import backends
 from moetuned.daemon.announcer import Announcer
 from moetuned.daemon.model_care import ModelCare, kv_cost
 from moetuned.daemon.neighbours import Neighbours
 from moetuned.daemon.settings import Settings, relief_settings
 from moetuned.daemon.watched import Watched
 from moetuned.decide import relief
+from moetuned.decide.by_hand import Names
 from moetuned.decide.kv_choices import kv_choices
 from moetuned.decide.launch_facts import prompt_cache_mib
 from moetuned.decide.relief_ladder import KvChoices
 from moetuned.decide.relief_plan import relief_plan
 from moetuned.decide.supervision import LaunchPlan, Stage
+from moetuned.host.service import VALUES
 from moetuned.schema.action import RestartBackend
+from moetuned.schema.backend_abilities import Dialect
 from moetuned.schema.event import EventName
 from moetuned.schema.relief import ReliefPlan, StepName
 from moetuned.schema.units import format_bytes, format_rate
@@ -95,8 +99,10 @@ def relief_facts(watched: Watched, settings: Settings) -> relief.ReliefFacts:
     seconds, source = restart_seconds(watched)
     plan = None if supervisor is None else supervisor.state.plan
 
+    lacks, names = _settable(watched.kind)
+
     def sets(value: str) -> bool:
-        return supervisor is not None and supervisor.sets(value)
+        return value in names if supervisor is None else supervisor.sets(value)
 
     return relief.ReliefFacts(
         supervised=supervisor is not None,
@@ -113,7 +119,7 @@ def relief_facts(watched: Watched, settings: Settings) -> relief.ReliefFacts:
         slots=watched.slots_now(),
         checkpoints=plan.checkpoints if plan is not None and sets("checkpoints") else None,
         cache_type=None if watched.description is None else watched.description.cache_type_k,
-        kv=_kv_choices(watched),
+        kv=_kv_choices(watched, checkpoints="checkpoints" not in lacks or sets("checkpoints")),
         grown_bytes=None if own is None or when_ready is None else max(0, own - when_ready),
         own_bytes=own,
         own_growth_bytes_per_second=None
@@ -123,6 +129,9 @@ def relief_facts(watched: Watched, settings: Settings) -> relief.ReliefFacts:
         locked_bytes=watched.protect.locked_bytes if watched.protect.state in ("locking", "held") else 0,
         restart_seconds=seconds,
         restart_source=source,
+        kind=watched.kind,
+        lacks=lacks,
+        names=names,
     )
 
 
@@ -139,21 +148,53 @@ def restart_seconds(watched: Watched) -> tuple[float | None, str]:
     return model.size_bytes / rate, f"{format_bytes(model.size_bytes)} at the {format_rate(rate)} that its disk gave"
 
 
-def _kv_choices(watched: Watched) -> KvChoices | None:
+def advice(watched: Watched, settings: Settings, now: float) -> str | None:
+    """What the owner of a backend that moetuned only watches can do about its memory, one sentence; None: nothing that is known."""
+    if watched.supervisor is not None or watched.memory.limit_bytes is None:
+        return None
+    facts = relief_facts(watched, settings)
+    limits = relief_settings(settings, watched.memory.limit_bytes, watched.cache_when_steady_bytes)
+    found = relief.ladder(watched.relief, watched.name, watched.memory, facts, limits, now)
+    if found is None or found.restart is None:
+        return None
+    return f"moetuned does not supervise it; to free memory, {relief.yourself(found.restart, facts)}"
+
+
+def _settable(kind: str) -> tuple[frozenset[str], Names]:
+    """What a kind cannot be given, and how it is given the rest; of an unknown kind it lacks nothing."""
+    if kind not in backends.names():
+        return frozenset(), {}
+    known = backends.load(kind)
+    able = known.ABILITIES
+    ways = {
+        "context": able.context,
+        "prompt_cache_mib": able.prompt_cache,
+        "slots": able.slots,
+        "cache_type": able.cache_types,
+    }
+    return frozenset(value for value in VALUES if value not in known.SETTINGS and not ways.get(value)), known.SETTINGS
+
+
+def _kv_choices(watched: Watched, *, checkpoints: bool) -> KvChoices | None:
     said, model = watched.description, watched.model
     if model is None or said is None:
         return None
-    key = (model.identity, said, watched.context_now(), watched.slots_now())
+    # Only llama.cpp's server takes four slots where nothing is said.
+    slots = watched.slots_now() or (None if said.dialect is Dialect.LLAMA else 1)
+    key = (model.identity, said, watched.context_now(), slots, checkpoints)
     known = watched.kv_choices
     if known is None or known[0] != key:
         choices = kv_choices(
             model.headers[0].metadata,
             watched.context_now(),
-            watched.slots_now(),
+            slots,
             said.cache_type_k,
             said.cache_type_v,
             said.micro_batch_tokens,
+            said.kv_unified,
         )
+        if choices is not None and not checkpoints:
+            choices = msgspec.structs.replace(choices, checkpoint_bytes=0)
         known = watched.kv_choices = (key, choices)
     return known[1]
 

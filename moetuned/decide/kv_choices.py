@@ -20,17 +20,18 @@ def kv_choices(
     cache_type_k: str | None,
     cache_type_v: str | None,
     ubatch_tokens: int | None,
+    unified: bool | None = None,
 ) -> KvChoices | None:
     """The choices, None where they cannot be known. What is None was not said at the start: llama-server's default then.
 
-    Without a number of slots those are four that share one cache; with one, each has its part of it.
+    Without a number of slots those are four that share one cache; with one, each has its part of it, unless `unified` says otherwise.
     """
     if context_length is None:
         return None
     now = KvSettings(
         context_length,
         slots or DEFAULT_SLOTS,
-        unified=slots is None,
+        unified=slots is None if unified is None else unified,
         type_k=cache_type_k or "f16",
         type_v=cache_type_v or "f16",
         ubatch_tokens=ubatch_tokens or 512,
@@ -58,7 +59,7 @@ def plan_bytes(metadata: Metadata, said: BackendDescription, plan: LaunchPlan) -
     settings = KvSettings(
         plan.context_length,
         slots or DEFAULT_SLOTS,
-        unified=slots is None,
+        unified=slots is None if said.kv_unified is None else said.kv_unified,
         type_k=plan.cache_type or said.cache_type_k or "f16",
         type_v=plan.cache_type or said.cache_type_v or "f16",
         ubatch_tokens=said.micro_batch_tokens or 512,

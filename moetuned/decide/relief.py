@@ -10,6 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from moetuned.decide import foresight, relief_ladder
+from moetuned.decide.by_hand import by_hand
 from moetuned.decide.foresight import Growing
 from moetuned.decide.growth_kind import GrowthKind
 from moetuned.decide.relief_ladder import Ladder, ReliefFacts
@@ -271,7 +272,12 @@ def _restart(
             return Relief(state)
         return _exhausted(state, f"no step that is left would free enough memory: {_why_none(found)}")
     if not facts.supervised:
-        return Relief(state, would_do=(f"{plan.reason}; moetuned does not supervise {backend}, do it yourself",))
+        return Relief(
+            state,
+            would_do=(
+                f"{plan.reason}; moetuned does not supervise {backend}, do it yourself: {yourself(plan, facts)}",
+            ),
+        )
     if not settings.act:
         return Relief(state, would_do=(f"{plan.reason} (relief.mode is observe)",))
     recent = tuple(at for at in state.restarted_at if now - at < settings.at_most_seconds)
@@ -286,6 +292,11 @@ def _restart(
     trial = Trial(plan.steps, memory.headroom_bytes or 0, facts.own_bytes, sure, restart=True)
     after = msgspec.structs.replace(state, restarted_at=(*recent, now), restarting=True, exhausted=False, trial=trial)
     return Relief(after, restart=plan)
+
+
+def yourself(plan: RestartBackend, facts: ReliefFacts) -> str:
+    """What the owner can do, in the backend's own words."""
+    return f"start it {by_hand(plan, facts.names, facts.slots)}"
 
 
 def _can_wait(memory: MemoryView, settings: ReliefSettings) -> bool:

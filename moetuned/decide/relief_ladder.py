@@ -12,6 +12,7 @@ from collections.abc import Collection
 
 import msgspec
 
+from moetuned.decide.by_hand import Names
 from moetuned.decide.foresight import BELIEVED_FACTOR, SEEN_SECONDS, OwnGrowth, foreseen_bytes
 from moetuned.schema.action import RestartBackend
 from moetuned.schema.relief import DEFAULT_STEPS, ReliefStep, StepName
@@ -35,6 +36,13 @@ SMALL_TYPE = "q8_0"
 PROMPT_CACHE_SHARE = 4
 """The prompt cache may take this part of the headroom there will be."""
 _PROMPT_CACHE_STEP_MIB = 64
+_WORDS = {
+    "context": "context length",
+    "prompt_cache_mib": "prompt cache",
+    "slots": "slots",
+    "checkpoints": "context checkpoints",
+    "cache_type": "KV cache type",
+}
 _LARGE_TYPES = ("f32", "f16", "bf16")
 
 
@@ -60,7 +68,7 @@ class ReliefFacts(msgspec.Struct, frozen=True):
     """What is known of the backend. `supervised`: moetuned may restart it; `..._changeable`: its command takes one.
 
     `grown_bytes`: of its own memory since it was ready; `locked_bytes`: of its model, by moetuned. `restart_seconds` None: unknown,
-    `restart_source` says why, or from what it is known. None is unknown everywhere.
+    `lacks`: what its kind cannot be given; `names`: how it is given the rest. `restart_source` says why, or from what it is known. None is unknown everywhere.
     """
 
     supervised: bool
@@ -84,6 +92,9 @@ class ReliefFacts(msgspec.Struct, frozen=True):
     warming: bool = False
     locked_bytes: int = 0
     restart_seconds: float | None = None
+    kind: str = "unknown"
+    lacks: frozenset[str] = frozenset()
+    names: Names = {}
     restart_source: str = "neither a load of it nor its disk was measured yet"
 
 
@@ -226,7 +237,7 @@ class _Climb:
         facts, name = self.facts, StepName.SHRINK_PROMPT_CACHE
         new = self._fitting_cache_mib(self.target_bytes)
         if not facts.prompt_cache_changeable:
-            return ReliefStep(name, "smaller prompt cache", why_not=_unset("{prompt_cache_mib}"))
+            return ReliefStep(name, "smaller prompt cache", why_not=_unset(facts, "prompt_cache_mib"))
         if facts.prompt_cache_mib is None or new is None or new >= facts.prompt_cache_mib:
             why = "frees nothing: it is off" if facts.prompt_cache_mib == 0 else "frees nothing: it is small enough"
             return ReliefStep(name, "smaller prompt cache", 0, why_not=why)
@@ -237,7 +248,7 @@ class _Climb:
     def _checkpoints(self) -> ReliefStep:
         facts, name, what = self.facts, StepName.FEWER_CHECKPOINTS, "fewer context checkpoints"
         if not facts.checkpoints_changeable:
-            return ReliefStep(name, what, why_not=_unset("{checkpoints}"))
+            return ReliefStep(name, what, why_not=_unset(facts, "checkpoints"))
         if facts.checkpoints is not None and facts.checkpoints <= FEW_CHECKPOINTS:
             return ReliefStep(name, what, 0, why_not="frees nothing: there are few already")
         if facts.kv is None or facts.checkpoints is None:
@@ -260,7 +271,7 @@ class _Climb:
         facts, name = self.facts, StepName.ONE_SLOT
         what = "one slot" if facts.slots is None else f"slots {facts.slots} -> 1"
         if not facts.slots_changeable:
-            return ReliefStep(name, what, why_not=_unset("{slots}"))
+            return ReliefStep(name, what, why_not=_unset(facts, "slots"))
         if facts.slots == 1:
             return ReliefStep(name, "one slot", 0, why_not="frees nothing: it has one")
         if facts.kv is None:
@@ -274,7 +285,7 @@ class _Climb:
         facts, name = self.facts, StepName.QUANTISE_KV_CACHE
         what = f"KV cache {facts.cache_type or 'f16'} -> {SMALL_TYPE}"
         if not facts.cache_type_changeable:
-            return ReliefStep(name, what, why_not=_unset("{cache_type}"))
+            return ReliefStep(name, what, why_not=_unset(facts, "cache_type"))
         if (facts.cache_type or "f16") not in _LARGE_TYPES:
             return ReliefStep(name, what, 0, why_not=f"frees nothing: it is {facts.cache_type}")
         if facts.kv is None:
@@ -290,7 +301,7 @@ class _Climb:
     def _shorter(self) -> ReliefStep:
         facts, name = self.facts, StepName.SHORTER_CONTEXT
         if not facts.context_changeable:
-            return ReliefStep(name, "shorter context", why_not=_unset("{context}"))
+            return ReliefStep(name, "shorter context", why_not=_unset(facts, "context"))
         if facts.context_length is None:
             return ReliefStep(name, "shorter context", why_not="its context length is not known")
         if facts.context_length <= facts.minimum_context:
@@ -398,8 +409,10 @@ def duration(facts: ReliefFacts) -> str:
     return f"that takes about {format_duration(max(1.0, round(facts.restart_seconds)))} ({facts.restart_source})"
 
 
-def _unset(placeholder: str) -> str:
-    return f"its command does not set it: no {placeholder}"
+def _unset(facts: ReliefFacts, value: str) -> str:
+    if value in facts.lacks:
+        return f"{facts.kind} has no {_WORDS[value]} that can be set"
+    return f"its command does not set it: no {{{value}}}"
 
 
 def _cache_text(facts: ReliefFacts, mib: int) -> str:

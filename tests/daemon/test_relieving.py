@@ -15,6 +15,7 @@ from moetuned.daemon.watched import Watched
 from moetuned.decide.supervision import LaunchPlan, Stage, Supervision
 from moetuned.host.model_files import read_model
 from moetuned.schema.action import RestartBackend
+from moetuned.schema.backend_abilities import Dialect
 from moetuned.schema.backend_description import BackendDescription
 from moetuned.schema.config import Backend, Config, Context, Mode, Relief
 from moetuned.schema.event import EventName
@@ -140,3 +141,47 @@ def test_an_unknown_limit_does_nothing(watched: Watched) -> None:
     relieving.relieve(watched, SETTINGS, 10.0, Care(), None, None)  # type: ignore[arg-type]
     assert watched.would_do == ()
     assert "headroom is not known" in relieving.plan_of(watched, SETTINGS, 10.0).decision
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "why"),
+    [
+        ("koboldcpp", StepName.SHRINK_PROMPT_CACHE, "koboldcpp has no prompt cache that can be set"),
+        ("koboldcpp", StepName.ONE_SLOT, "koboldcpp has no slots that can be set"),
+        ("ollama", StepName.FEWER_CHECKPOINTS, "ollama has no context checkpoints that can be set"),
+        ("llama-server", StepName.FEWER_CHECKPOINTS, "its command does not set it: no {checkpoints}"),
+        ("unknown", StepName.ONE_SLOT, "its command does not set it: no {slots}"),
+    ],
+)
+def test_what_a_kind_does_not_have_is_said_so(watched: Watched, kind: str, name: StepName, why: str) -> None:
+    watched.kind = kind
+    watched.supervisor.sets = lambda value: value == "context"  # type: ignore[method-assign, union-attr]
+    plan = relieving.plan_of(watched, SETTINGS, 10.0)
+    assert next(step for step in plan.steps if step.name is name).why_not == why
+
+
+def test_checkpoints_count_only_for_a_kind_that_has_them(watched: Watched) -> None:
+    watched.kind = "koboldcpp"
+    watched.supervisor.sets = lambda value: value == "context"  # type: ignore[method-assign, union-attr]
+    watched.description = BackendDescription(dialect=Dialect.KOBOLD)
+    facts = relieving.relief_facts(watched, SETTINGS)
+    assert facts.kv is not None
+    assert facts.kv.checkpoint_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "flag"), [("llama-server", "-c "), ("koboldcpp", "--contextsize "), ("ollama", "OLLAMA_CONTEXT_LENGTH=")]
+)
+def test_the_owner_of_one_that_is_only_watched_is_told_what_he_can_do(watched: Watched, kind: str, flag: str) -> None:
+    watched.kind, watched.supervisor = kind, None
+    watched.description = BackendDescription(context_length=8192, slots=1)
+    advice = relieving.advice(watched, SETTINGS, 10.0)
+    assert advice is not None
+    assert f"start it with {flag}" in advice
+    assert f"do it yourself: start it with {flag}" in relieving.plan_of(watched, SETTINGS, 10.0).decision
+
+
+def test_there_is_no_advice_for_what_moetuned_does_itself_or_does_not_know(watched: Watched) -> None:
+    assert relieving.advice(watched, SETTINGS, 10.0) is None
+    watched.supervisor, watched.memory = None, MemoryView()
+    assert relieving.advice(watched, SETTINGS, 10.0) is None

@@ -75,3 +75,18 @@ def test_what_a_start_costs_is_its_cache_and_all_that_its_caches_grow_to() -> No
     assert more == choices("gpt-oss-120b").now.size_bytes + (64 << 20) + 12 * choices("gpt-oss-120b").checkpoint_bytes
     assert plan_bytes({"general.architecture": "llama"}, said, plan) is None
     assert plan_bytes(metadata, said, LaunchPlan(16384, cache_type="turbo3")) is None
+
+
+def test_whether_the_slots_share_one_cache_goes_before_what_is_usual() -> None:
+    apart = kv_cache(MODELS["gpt-oss-120b"], KvSettings(16384, slots=4)).total_bytes
+    shared = kv_cache(MODELS["gpt-oss-120b"], KvSettings(16384, slots=4, unified=True)).total_bytes
+    assert apart != shared
+    assert choices("gpt-oss-120b", unified=True).now.size_bytes == shared
+    assert choices("gpt-oss-120b", slots=None, unified=False).now.size_bytes == apart
+    costs = [
+        plan_bytes(
+            MODELS["gpt-oss-120b"], BackendDescription(slots=4, kv_unified=one), LaunchPlan(16384, checkpoints=0)
+        )
+        for one in (None, False, True)
+    ]
+    assert costs == [apart, apart, shared]
