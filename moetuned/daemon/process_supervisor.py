@@ -11,7 +11,6 @@ import msgspec
 
 from moetuned.daemon.loop import Loop
 from moetuned.daemon.supervisor import Say, Supervisor
-from moetuned.decide import context_return
 from moetuned.decide import supervision as sv
 from moetuned.host import spawn
 from moetuned.host.clock import Clock
@@ -129,11 +128,12 @@ class ProcessSupervisor(Supervisor):
 
     def _begin(self, command: Sequence[str], prepared: Prepared) -> None:
         self.before_start = prepared.said
-        if self._fallback is not None and not context_return.changes(self._fallback, prepared.plan):
-            self._fall_back(f"no more fits: {prepared.said}")
         if self._fallback is not None and prepared.refused is not None:
             self._fall_back(prepared.refused)
             prepared = Prepared(prepared.command, self.state.plan)
+        elif self._fallback is not None and prepared.plan != self.state.plan:
+            # Also where a part of it fits: another restart for the rest would be one for nothing.
+            self.note_return(self.returned_at, f"no more fits: {prepared.said}")
         if prepared.refused is not None:
             self._do(sv.failed_to_start(self.state, prepared.refused, self._clock.monotonic()))
             return

@@ -470,7 +470,7 @@ def test_what_is_given_back_is_looked_at_before_it_is_started(rig: Rig) -> None:
     assert len(rig.spawn.started) == 1
     prepare.answer(plan=sv.LaunchPlan(12288, 64), command=[*COMMAND, "-nr"], said="started with what fits")
     assert rig.spawn.started[1].argv[4:] == ["12288", "--cache-ram", "64", "-nr"]
-    assert supervisor.return_blocked is None
+    assert supervisor.return_blocked == "no more fits: started with what fits"
     assert supervisor.relief_restarts == ()
     assert backend_record.read("glm", rig.directory).relief_restarts_at == ()
 
