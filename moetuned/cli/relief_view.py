@@ -39,6 +39,8 @@ def render(plans: ReliefPlans, width: int, colour: bool) -> str:
                 say(plan.conversations, "  ")
         if plan.mode == "observe" and any(step.taken and step.restart for step in plan.steps):
             say("relief.mode is observe: moetuned only says this and restarts nothing", "  ")
+        if plan.grow_back is not None:
+            say(plan.grow_back, "  ")
         for report in plan.reports:
             say(report, "  before: ")
     return "\n".join(line.rstrip() for line in lines) + "\n"

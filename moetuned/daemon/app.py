@@ -225,6 +225,8 @@ class App:
         if loaded.config.api != self._loaded.config.api:
             self._notes = ("what changed under api: takes effect when moetuned is started again",)
             log.warning("%s", self._notes[0])
+        if loaded.config != self._loaded.config:
+            self._roster.allow_returns()
         self._loaded = loaded
         self._settings = settings_of(loaded.config)
         self._apply()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from moetuned.daemon import returning
 from moetuned.daemon.relieving import least_context, restart_seconds
 from moetuned.daemon.settings import Settings
 from moetuned.daemon.watched import Watched
@@ -61,6 +62,7 @@ class ByHand:
                 # What is stopped does not get on with its requests.
                 seconds = 0.0 if is_paused(watched) else wait
                 plan = asked_by_hand.plan_of(supervisor.state, context)
+                returning.allow(watched)
                 supervisor.restart_by_hand(plan, context, seconds=seconds)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from moetuned.daemon import hanging, relieving, warm_baseline
+from moetuned.daemon import hanging, relieving, returning, warm_baseline
 from moetuned.daemon.announcer import Announcer
 from moetuned.daemon.model_care import ModelCare
 from moetuned.daemon.neighbours import Neighbours
@@ -122,12 +122,13 @@ class Judge:
         watched.detector, watched.verdict = step.state, step.verdict
         oom_killed = kills is not None and (step.state.phase.oom_kills or 0) > kills
         watched.memory = msgspec.structs.replace(
-            memory_view(window.now.machine, own),
+            memory_view(window.now.machine, own, window.now.rooms),
             seconds_to_limit=watched.signals.get("seconds_to_limit"),
             growth_kind=step.state.memory.growth.growth.kind.value,
             growth=step.state.memory.growth.growth.text or None,
         )
-        watched.limits = memory_under_each(window.now.machine, own)
+        warms = watched.warming is not None or watched.warm_wanted is not None
+        watched.limits = memory_under_each(window.now.machine, own) if warms else ()
         if watched.supervisor is not None:
             busy = watched.signals.get("busy_slots")
             watched.supervisor.hear(None if busy is None else int(busy), watched.http_at)
@@ -141,6 +142,10 @@ class Judge:
                 if not _tells(watched, begun, oom_killed=oom_killed):
                     continue
                 begun = msgspec.structs.replace(begun, name=_exact(begun, oom_killed=oom_killed))
+            if begun.name is EventName.MEMORY_NEAR_LIMIT:
+                advice = relieving.advice(watched, settings, now)
+                if advice is not None:
+                    begun = msgspec.structs.replace(begun, message=f"{begun.message}. {advice}")
             if self._neighbours is None:
                 self._announcer.say(begun.name, watched.name, begun.message, begun.reasons)
             else:
@@ -190,6 +195,7 @@ class Judge:
     def _relieve(self, watched: Watched, settings: Settings, now: float) -> None:
         relieving.relieve(watched, settings, now, self._care, self._announcer, self._neighbours)
         hanging.end_hung(watched, settings, self._care)
+        returning.give_back(watched, settings, now)
 
 
 def _is_hang(begun: detector.Begun) -> bool:

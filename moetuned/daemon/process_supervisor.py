@@ -213,6 +213,12 @@ class ProcessSupervisor(Supervisor):
             self._do(sv.obstructed(self.state, prepared.obstacle, self._clock.monotonic()))
             return
         self.before_start = prepared.said
+        if self._fallback is not None and prepared.refused is not None:
+            self._fall_back(prepared.refused)
+            prepared = Prepared(prepared.command, self.state.plan)
+        elif self._fallback is not None and prepared.plan != self.state.plan:
+            # Also where a part of it fits: another restart for the rest would be one for nothing.
+            self.note_return(self.returned_at, f"no more fits: {prepared.said}")
         if prepared.refused is not None:
             self._failed_to_start(prepared.refused)
             return

@@ -14,13 +14,16 @@ from moetuned.daemon.settings import Settings, relief_settings
 from moetuned.daemon.supervisor import Supervisor
 from moetuned.daemon.watched import Watched
 from moetuned.decide import relief
+from moetuned.decide.by_hand import Names
 from moetuned.decide.kv_choices import kv_choices
 from moetuned.decide.launch_facts import prompt_cache_mib
 from moetuned.decide.relief_ladder import KvChoices
 from moetuned.decide.relief_plan import relief_plan
 from moetuned.decide.slot_saving import ConversationFacts, is_unified
 from moetuned.decide.supervision import LaunchPlan, Stage
+from moetuned.host.service import VALUES
 from moetuned.schema.action import RestartBackend
+from moetuned.schema.backend_abilities import Dialect
 from moetuned.schema.event import EventName
 from moetuned.schema.relief import ReliefPlan, StepName
 from moetuned.schema.units import format_bytes, format_rate
@@ -46,11 +49,15 @@ def relieve(
     if memory.limit_bytes is None:
         watched.would_do = ()
         return
-    limits = relief_settings(settings, memory.limit_bytes, watched.cache_when_steady_bytes)
-    decided = relief.step(watched.relief, watched.verdict, memory, relief_facts(watched, settings), limits, now)
+    draining = supervisor is not None and supervisor.draining
+    if watched.verdict.memory not in relief.NEAR and not draining:  # as nearly always: nothing more is asked for
+        decided = relief.rest(watched.relief, watched.verdict, memory, now)
+    else:
+        limits = relief_settings(settings, memory.limit_bytes, watched.cache_when_steady_bytes)
+        decided = relief.step(watched.relief, watched.verdict, memory, relief_facts(watched, settings), limits, now)
     watched.relief, watched.would_do = decided.state, decided.would_do
     if decided.report is not None:
-        _report(watched, decided.report)
+        report(watched, decided.report)
     if decided.exhausted is not None:
         if neighbours is not None:
             neighbours.settle(watched)
@@ -65,7 +72,7 @@ def relieve(
         care.release_protection(watched)
     if decided.restart is not None and supervisor is not None:
         log.warning("%s: restarting it: %s", watched.name, decided.restart.reason)
-        _report(watched, f"restart: {decided.restart.reason}", logged=True)
+        report(watched, f"restart: {decided.restart.reason}", logged=True)
         plan = launch_plan(decided.restart, supervisor.state.plan)
         supervisor.restart(plan, decided.restart.reason, seconds=decided.drain_seconds or 0.0)
 
@@ -84,7 +91,11 @@ def _meanwhile(supervisor: Supervisor, decided: relief.Relief) -> None:
 
 def conversation_facts(watched: Watched) -> ConversationFacts:
     """What is known of its slots and of how they are saved."""
-    said, http, kv = watched.description, None if watched.sample is None else watched.sample.http, _kv_choices(watched)
+    said, http, kv = (
+        watched.description,
+        None if watched.sample is None else watched.sample.http,
+        _kv_choices(watched, checkpoints=True),
+    )
     known = backends.abilities(watched.kind)
     return ConversationFacts(
         url=watched.url,
@@ -128,9 +139,9 @@ def plan_of(watched: Watched, settings: Settings, now: float) -> ReliefPlan:
     limits = relief_settings(settings, watched.memory.limit_bytes or 0, watched.cache_when_steady_bytes)
     facts = relief_facts(watched, settings)
     plan = relief_plan(watched.relief, watched.verdict, watched.memory, facts, limits, now, watched.relief_reports)
-    found = relief.ladder(watched.relief, watched.name, watched.memory, facts, limits)
+    found = relief.ladder(watched.relief, watched.name, watched.memory, facts, limits, now)
     conversations = _conversations(watched, None if found is None else found.restart)
-    return msgspec.structs.replace(plan, conversations=conversations)
+    return msgspec.structs.replace(plan, conversations=conversations, grow_back=watched.grow_back)
 
 
 def relief_facts(watched: Watched, settings: Settings) -> relief.ReliefFacts:
@@ -140,8 +151,10 @@ def relief_facts(watched: Watched, settings: Settings) -> relief.ReliefFacts:
     seconds, source = restart_seconds(watched)
     plan = None if supervisor is None else supervisor.state.plan
 
+    lacks, names = _settable(watched.kind)
+
     def sets(value: str) -> bool:
-        return supervisor is not None and supervisor.sets(value)
+        return value in names if supervisor is None else supervisor.sets(value)
 
     return relief.ReliefFacts(
         supervised=supervisor is not None,
@@ -158,15 +171,21 @@ def relief_facts(watched: Watched, settings: Settings) -> relief.ReliefFacts:
         slots=watched.slots_now(),
         checkpoints=plan.checkpoints if plan is not None and sets("checkpoints") else None,
         cache_type=None if watched.description is None else watched.description.cache_type_k,
-        kv=_kv_choices(watched),
+        kv=_kv_choices(watched, checkpoints="checkpoints" not in lacks or sets("checkpoints")),
         grown_bytes=None if own is None or when_ready is None else max(0, own - when_ready),
         own_bytes=own,
+        own_growth_bytes_per_second=None
+        if watched.signals is None
+        else watched.signals.get("anonymous_growth_bytes_per_second"),
         warming=watched.warming is not None,
         locked_bytes=watched.protect.locked_bytes if watched.protect.state in ("locking", "held") else 0,
         restart_seconds=seconds,
         restart_source=source,
         draining=supervisor is not None and supervisor.draining,
         pausable=settings.pause and supervisor is not None and supervisor.pausable,
+        kind=watched.kind,
+        lacks=lacks,
+        names=names,
     )
 
 
@@ -196,26 +215,59 @@ def restart_seconds(watched: Watched) -> tuple[float | None, str]:
     return model.size_bytes / rate, f"{format_bytes(model.size_bytes)} at the {format_rate(rate)} that its disk gave"
 
 
-def _kv_choices(watched: Watched) -> KvChoices | None:
+def advice(watched: Watched, settings: Settings, now: float) -> str | None:
+    """What the owner of a backend that moetuned only watches can do about its memory, one sentence; None: nothing that is known."""
+    if watched.supervisor is not None or watched.memory.limit_bytes is None:
+        return None
+    facts = relief_facts(watched, settings)
+    limits = relief_settings(settings, watched.memory.limit_bytes, watched.cache_when_steady_bytes)
+    found = relief.ladder(watched.relief, watched.name, watched.memory, facts, limits, now)
+    if found is None or found.restart is None:
+        return None
+    return f"moetuned does not supervise it; to free memory, {relief.yourself(found.restart, facts)}"
+
+
+def _settable(kind: str) -> tuple[frozenset[str], Names]:
+    """What a kind cannot be given, and how it is given the rest; of an unknown kind it lacks nothing."""
+    if kind not in backends.names():
+        return frozenset(), {}
+    known = backends.load(kind)
+    able = known.ABILITIES
+    ways = {
+        "context": able.context,
+        "prompt_cache_mib": able.prompt_cache,
+        "slots": able.slots,
+        "cache_type": able.cache_types,
+    }
+    return frozenset(value for value in VALUES if value not in known.SETTINGS and not ways.get(value)), known.SETTINGS
+
+
+def _kv_choices(watched: Watched, *, checkpoints: bool) -> KvChoices | None:
     said, model = watched.description, watched.model
     if model is None or said is None:
         return None
-    key = (model.identity, said, watched.context_now(), watched.slots_now())
+    # Only llama.cpp's server takes four slots where nothing is said.
+    slots = watched.slots_now() or (None if said.dialect is Dialect.LLAMA else 1)
+    key = (model.identity, said, watched.context_now(), slots, checkpoints)
     known = watched.kv_choices
     if known is None or known[0] != key:
         choices = kv_choices(
             model.headers[0].metadata,
             watched.context_now(),
-            watched.slots_now(),
+            slots,
             said.cache_type_k,
             said.cache_type_v,
             said.micro_batch_tokens,
+            said.kv_unified,
         )
+        if choices is not None and not checkpoints:
+            choices = msgspec.structs.replace(choices, checkpoint_bytes=0)
         known = watched.kv_choices = (key, choices)
     return known[1]
 
 
-def _report(watched: Watched, text: str, *, logged: bool = False) -> None:
+def report(watched: Watched, text: str, *, logged: bool = False) -> None:
+    """Keep one sentence of what was done, or became of it, for people who ask. `logged`: the log has it already."""
     if not logged:
         log.info("%s: relief: %s", watched.name, text)
     watched.relief_reports = (*watched.relief_reports, text)[-_REPORTS:]

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator
 
 from moetuned import backends
-from moetuned.daemon import discovery, warm_baseline
+from moetuned.daemon import discovery, returning, warm_baseline
 from moetuned.daemon.conversations import Conversations
 from moetuned.daemon.loop import Loop
 from moetuned.daemon.matching import match
@@ -125,6 +125,11 @@ class Roster:
                 supervisor.retry()
         self._next_discovery = self._clock.monotonic()
 
+    def allow_returns(self) -> None:
+        """Another config: what a return led to under the last one speaks no longer against the next."""
+        for watched in self:
+            returning.allow(watched)
+
     def note_orphans(self) -> None:
         """Say which backends an earlier daemon left running that the config does not name; they are not ended."""
         try:
@@ -161,6 +166,7 @@ class Roster:
             watched.supervisor = leaving
             self._tie(watched, leaving)
             watched.relief = relief.ReliefState(restarted_at=leaving.relief_restarts)
+            returning.restore(watched, leaving)
             leaving.resume()
             return
         supervisor = self._supervisor(config, say)
@@ -169,6 +175,7 @@ class Roster:
         supervisor.start()
         # Cool-down and budget outlive the daemon that made the restarts; no other start counts for them.
         watched.relief = relief.ReliefState(restarted_at=supervisor.relief_restarts)
+        returning.restore(watched, supervisor)
         if supervisor.warm is not None:
             warm_baseline.restore(watched, supervisor.warm, self._clock.monotonic())
 

@@ -9,13 +9,16 @@ from moetuned.decide.detector_limits import with_limits
 from moetuned.decide.relief import ReliefSettings
 from moetuned.parse.config_values import HeadroomLimit, at_most, headroom_limit
 from moetuned.schema.config import Config, Mode, Protect
-from moetuned.schema.relief import BeforeStart, StepName
+from moetuned.schema.relief import BeforeStart, GrowBack, StepName
 from moetuned.schema.units import parse_bytes, parse_duration
 
 TARGET_FACTOR = 1.5
 """Relief restores this many times the near limit, so that it is left for good (the detector lets go at 1.25 times)."""
 CACHE_SHARE = 4
 """And room for the page cache the model ran well with, at most this part of the limit."""
+
+MARGIN_SHARE = 2
+"""A return of the context leaves this part of the near limit beyond what relief restores."""
 
 LOOKS = 2
 """Relief samples again before it acts, unless the limit would come before that."""
@@ -42,6 +45,7 @@ class Settings(msgspec.Struct, frozen=True):
     before_start: BeforeStart
     restart_hung_seconds: float | None
     """None: never."""
+    grow_back: bool
     warm_enabled: bool
     warm_budget_bytes: int | None
     warm_rate_bytes_per_second: int | None
@@ -71,6 +75,7 @@ def settings_of(config: Config) -> Settings:
         minimum_context=config.relief.minimum_context,
         before_start=config.relief.before_start,
         restart_hung_seconds=_unless_off(config.relief.restart_hung),
+        grow_back=config.relief.grow_back is GrowBack.WHEN_IDLE,
         warm_enabled=config.warm.enabled,
         warm_budget_bytes=None if config.warm.budget == "auto" else parse_bytes(config.warm.budget),
         warm_rate_bytes_per_second=None if config.warm.rate is None else parse_bytes(config.warm.rate),
@@ -105,3 +110,8 @@ def relief_settings(settings: Settings, limit_bytes: int, cache_when_steady_byte
         looks=LOOKS,
         drain_seconds=settings.drain_seconds,
     )
+
+
+def return_margin_bytes(settings: Settings, limit_bytes: int) -> int:
+    """What is left beyond relief's target when something is given back."""
+    return settings.near.of(limit_bytes) // MARGIN_SHARE

@@ -59,6 +59,7 @@ def backend_view(watched: Watched, now: float) -> BackendView:
         restarts=0 if supervisor is None else supervisor.state.restarts,
         would_do=watched.would_do,
         relief=watched.relief_reports,
+        grow_back=watched.grow_back,
         before_start=None if supervisor is None else supervisor.before_start,
         cgroup=watched.cgroup.directory,
         neighbours=watched.neighbours,

@@ -77,6 +77,12 @@ class Supervisor(abc.ABC):
         """How long ago an earlier daemon started the process that was taken over; None when it was not, or is not known."""
         self.relief_restarts: tuple[float, ...] = ()
         """Monotonic seconds of the restarts that were made to free memory, also those of an earlier daemon in this boot."""
+        self.returned_at: float | None = None
+        """Monotonic seconds of the last restart that gave back what relief took, also one of an earlier daemon in this boot."""
+        self.return_blocked: str | None = None
+        """Why none does any more; None: one may."""
+        self._fallback: sv.LaunchPlan | None = None
+        """What it ran with before it was given more, until it is ready with that."""
         self.load_seconds: float | None = None
         """How long it took from its last start until it was ready; None: not seen yet."""
         self._started_at: float | None = None
@@ -170,6 +176,10 @@ class Supervisor(abc.ABC):
         """
         self._drain(RestartCause.RELIEF, why, plan, seconds)
 
+    def give_back(self, plan: sv.LaunchPlan, why: str) -> None:
+        """The same to give back what relief took, at once; that counts for no cool-down, and is taken back when it does not start."""
+        self._drain(RestartCause.RETURN, why, plan, 0.0)
+
     def restart_by_hand(self, plan: sv.LaunchPlan, context: int | None = None, *, seconds: float = 0.0) -> None:
         """The same because somebody asked for it; that counts for no cool-down. `context`: the one that was asked for."""
         self.chosen_context = context or self.chosen_context
@@ -192,6 +202,8 @@ class Supervisor(abc.ABC):
         if waiting is None:
             return
         cause, why, plan = waiting
+        self._fallback = self.state.plan if cause is RestartCause.RETURN else None
+        self.say(EventName.BACKEND_RESTARTING, f"{self.config.name} is restarted: {why}")
         if cause is RestartCause.RELIEF:
             self.chosen_context = None
             # Recorded with the process that is started: a restart that a killed daemon did not finish must not hold up the next one.
@@ -331,6 +343,7 @@ class Supervisor(abc.ABC):
 
     def healthy(self) -> None:
         """It answered that it is ready."""
+        self._fallback = None
         if self.state.stage is sv.Stage.LOADING and self._restart_at is not None:
             took, self._restart_at = self._clock.monotonic() - self._restart_at, None
             last = msgspec.structs.replace(
@@ -372,6 +385,23 @@ class Supervisor(abc.ABC):
         """Record whether it is yet to be warmed, or that goes on, for the daemon that takes it over. Nothing without a record."""
         if self._recorded is not None and self._recorded.warm_owed is not owed:
             self._amend(msgspec.structs.replace(self._recorded, warm_owed=owed), "whether it is warm")
+
+    def _fall_back(self, why: str) -> None:
+        """It does not run with what it was given back: it is started as before, and is given nothing any more."""
+        assert self._fallback is not None
+        log.warning("%s: started as before, with %d tokens: %s", self.config.name, self._fallback.context_length, why)
+        self.state = msgspec.structs.replace(self.state, plan=self._fallback)
+        self._fallback = None
+        self.note_return(self.returned_at, why)
+
+    def note_return(self, returned_at: float | None, blocked: str | None) -> None:
+        """Record when something was given back last, and why nothing is any more, for the next daemon."""
+        if (returned_at, blocked) == (self.returned_at, self.return_blocked):
+            return
+        self.returned_at, self.return_blocked = returned_at, blocked
+        if self._recorded is not None:
+            record = msgspec.structs.replace(self._recorded, returned_at=returned_at, return_blocked=blocked)
+            self._amend(record, "that something was given back")
 
     def _amend(self, record: backend_record.BackendRecord, what: str) -> None:
         # Also when it cannot be written, which is then tried again no sooner than for the next change.
@@ -526,6 +556,8 @@ class Supervisor(abc.ABC):
                 cache_type=plan.cache_type,
                 start_word=word,
                 intended_at=self._clock.monotonic() if process is None else None,
+                returned_at=self.returned_at,
+                return_blocked=self.return_blocked,
             )
             backend_record.write(record, self._directory)
             self._recorded = record
@@ -547,6 +579,9 @@ class Supervisor(abc.ABC):
             unfinished = (record.relief_at,) if record.ending and record.relief_at is not None else ()
             kept = tuple(sorted(at for at in (*record.relief_restarts_at, *unfinished) if at <= now))
             self.relief_restarts = kept[-backend_record.MOST_RESTARTS :]
+            self.return_blocked = record.return_blocked
+            if record.returned_at is not None and record.returned_at <= now:
+                self.returned_at = record.returned_at
             identity = backend_record.process_of(record)
             process = None if identity is None else spawn.adopt(identity)
             if process is None and self._unsettled(record, now):
@@ -668,4 +703,6 @@ class Supervisor(abc.ABC):
     def _conclude(self, ending: Ending) -> None:
         if self.state.stage in (sv.Stage.LOADING, *sv.UP):
             self._ended_how = f"it {ending.how}"
+        if self._fallback is not None and self.state.stage is sv.Stage.LOADING:
+            self._fall_back(f"with what was given back it {ending.how} while it loaded")
         self._do(sv.exited(self.state, ending.how, self._clock.monotonic(), ending.cause))

@@ -11,6 +11,7 @@ from moetuned import backends
 from moetuned.daemon.heat_record import HeatRecord
 from moetuned.daemon.supervisor import Supervisor
 from moetuned.decide import detector
+from moetuned.decide.context_return import ReturnState
 from moetuned.decide.facts import BackendFacts
 from moetuned.decide.launch_facts import with_launch
 from moetuned.decide.relief import ReliefState
@@ -87,7 +88,7 @@ class Watched:
         self.verdict = Verdict(name, at_seconds)
         self.memory = MemoryView()
         self.limits: tuple[MemoryView, ...] = ()
-        """Memory under each limit it lives under, the tightest first."""
+        """Memory under each limit it lives under, the tightest first; () unless its model is being warmed or is to be."""
         self.cache_when_steady_bytes: int | None = None
         self.cache_when_calm_bytes: int | None = None
         """Page cache of its cgroup when it last ran well."""
@@ -104,6 +105,11 @@ class Watched:
         self.would_do: tuple[str, ...] = ()
         self.relief_reports: tuple[str, ...] = ()
         """What became of the last steps of relief, oldest first."""
+        self.returning = ReturnState()
+        self.grow_back: str | None = None
+        """What would be given back of what relief took, and what is waited for; None: nothing was taken."""
+        self.plan_bytes: tuple[object, dict[object, int | None]] = (None, {})
+        """What other starts of it would cost, and of what that was computed."""
         self.own_bytes_when_ready: int | None = None
         """Its own memory, in RAM and swapped out, when its process was ready; None: not seen then."""
         self.sequential_bytes_per_second: float | None = None

@@ -142,9 +142,11 @@ def limit_text(room: Room, total: int | None, backend: BackendSample) -> str:
     return text
 
 
-def memory_view(machine: MachineSample, backend: BackendSample) -> MemoryView:
-    """The same for people; says what is unknown. `seconds_to_limit` needs a trend and is left to the caller."""
-    room, meminfo = tightest_room(machine, backend), machine.meminfo
+def memory_view(machine: MachineSample, backend: BackendSample, known: Sequence[Room] | None = None) -> MemoryView:
+    """The same for people; says what is unknown. `seconds_to_limit` needs a trend and is left to the caller. `known`: its `rooms`,
+    where somebody has them already.
+    """
+    room, meminfo = tightest_room(machine, backend) if known is None else tightest(known), machine.meminfo
     process = backend.process
     anonymous = None if process is None else process.rss_anon_bytes
     swapped = None if process is None else process.swap_bytes

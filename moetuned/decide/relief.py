@@ -10,15 +10,21 @@ from __future__ import annotations
 
 import msgspec
 
-from moetuned.decide import relief_ladder
-from moetuned.decide.relief_ladder import Ladder, ReliefFacts, headroom_ahead_bytes
+from moetuned.decide import foresight, relief_ladder
+from moetuned.decide.by_hand import by_hand
+from moetuned.decide.foresight import Growing
+from moetuned.decide.growth_kind import GrowthKind
+from moetuned.decide.relief_ladder import Ladder, ReliefFacts
 from moetuned.schema.action import RestartBackend
 from moetuned.schema.relief import DEFAULT_STEPS, StepName
 from moetuned.schema.snapshot import MemoryView
 from moetuned.schema.units import format_bytes, format_duration
 from moetuned.schema.verdict import MemoryState, Verdict
 
-__all__ = ["Relief", "ReliefFacts", "ReliefSettings", "ReliefState", "Trial", "headroom_ahead_bytes", "plan_restart"]
+__all__ = ["NEAR", "Relief", "ReliefFacts", "ReliefSettings", "ReliefState", "Trial", "plan_restart"]
+
+NEAR = (MemoryState.NEAR_LIMIT, MemoryState.CRITICAL)
+"""States of memory in which something is to be done."""
 
 ACT_SECONDS = 15.0
 """Growth alone is reason to act only when the limit is this near: a shorter time than a restart may take is too late."""
@@ -74,6 +80,7 @@ class ReliefState(msgspec.Struct, frozen=True):
     """What relief remembers of one backend. `restarted_at`: times (monotonic seconds) of the restarts it asked for.
 
     `useless`: steps that did not move the numbers since memory was well. `looked`: when headroom was seen last, and how much.
+    `growing`: the growth towards a limit that is told now.
     """
 
     restarted_at: tuple[float, ...] = ()
@@ -83,6 +90,7 @@ class ReliefState(msgspec.Struct, frozen=True):
     useless: tuple[StepName, ...] = ()
     looks: int = 0
     looked: tuple[float, int] | None = None
+    growing: Growing | None = None
 
 
 class Relief(msgspec.Struct, frozen=True):
@@ -117,10 +125,19 @@ def restarted(state: ReliefState) -> ReliefState:
 
 
 def ladder(
-    state: ReliefState, backend: str, memory: MemoryView, facts: ReliefFacts, settings: ReliefSettings
+    state: ReliefState, backend: str, memory: MemoryView, facts: ReliefFacts, settings: ReliefSettings, now: float
 ) -> Ladder | None:
-    """All steps as they stand now; None: the headroom is not known."""
-    return relief_ladder.climb(backend, facts, memory, settings.target_headroom_bytes, settings.steps, state.useless)
+    """All steps as they stand at `now`; None: the headroom is not known."""
+    unhelped = foresight.unhelped_seconds(facts.restart_seconds, settings.cool_down_seconds)
+    foreseen = foresight.foreseen_seconds(state.growing, unhelped, now)
+    leaks = unhelped if memory.growth_kind == GrowthKind.LEAK else 0.0
+    target = settings.target_headroom_bytes
+    return relief_ladder.climb(backend, facts, memory, target, settings.steps, state.useless, foreseen, leaks)
+
+
+def rest(state: ReliefState, verdict: Verdict, memory: MemoryView, now: float) -> Relief:
+    """What `step` says while memory is not near its limit, for which nothing needs to be known of the backend."""
+    return _away(_follow(state, memory, now), verdict.memory)
 
 
 def step(
@@ -134,8 +151,9 @@ def step(
     """Decide for one backend at `now` (monotonic seconds). Acts on nothing unknown, never twice within a cool-down."""
     if facts.draining:
         return _draining(state, verdict, memory, settings)
-    if verdict.memory not in (MemoryState.NEAR_LIMIT, MemoryState.CRITICAL):
-        return _away(state, verdict.memory)
+    if verdict.memory not in NEAR:
+        return rest(state, verdict, memory, now)
+    state = _follow(state, memory, now)
     if state.restarting or not facts.ready:
         return Relief(state)
     state, report, rising = _look(state, memory, facts, settings, now)
@@ -165,9 +183,15 @@ def _draining(state: ReliefState, verdict: Verdict, memory: MemoryView, settings
     return Relief(well, report=report, call_off=True)
 
 
+def _follow(state: ReliefState, memory: MemoryView, now: float) -> ReliefState:
+    growing = foresight.follow(state.growing, memory.seconds_to_limit, now)
+    return state if growing is state.growing else msgspec.structs.replace(state, growing=growing)
+
+
 def _away(state: ReliefState, memory: MemoryState) -> Relief:
     """Memory is not near its limit, or that is unknown: then nothing is forgotten but how often it was seen."""
-    state = msgspec.structs.replace(state, looks=0, looked=None)
+    if state.looks or state.looked is not None:
+        state = msgspec.structs.replace(state, looks=0, looked=None)
     if memory is not MemoryState.OK:
         return Relief(state)
     report = None
@@ -229,7 +253,7 @@ def _decide(
     *,
     rising: bool,
 ) -> Relief:
-    found = ladder(state, verdict.backend, memory, facts, settings)
+    found = ladder(state, verdict.backend, memory, facts, settings, now)
     if found is None or found.missing_bytes == 0:
         return Relief(state)
     plan = found.restart
@@ -297,7 +321,10 @@ def _restart(
         return _exhausted(state, f"no step that is left would free enough memory: {_why_none(found)}")
     if not facts.supervised:
         return Relief(
-            state, would_do=(f"{plan.reason}; moetuned does not supervise {verdict.backend}, do it yourself",)
+            state,
+            would_do=(
+                f"{plan.reason}; moetuned does not supervise {verdict.backend}, do it yourself: {yourself(plan, facts)}",
+            ),
         )
     if not settings.act:
         return Relief(state, would_do=(f"{plan.reason} (relief.mode is observe)",))
@@ -313,6 +340,11 @@ def _restart(
     trial = Trial(plan.steps, memory.headroom_bytes or 0, facts.own_bytes, sure, restart=True)
     after = msgspec.structs.replace(state, restarted_at=(*recent, now), restarting=True, exhausted=False, trial=trial)
     return Relief(after, restart=plan, drain_seconds=drain_seconds(verdict.memory, memory, settings))
+
+
+def yourself(plan: RestartBackend, facts: ReliefFacts) -> str:
+    """What the owner can do, in the backend's own words."""
+    return f"start it {by_hand(plan, facts.names, facts.slots)}"
 
 
 def _can_wait(memory: MemoryView, settings: ReliefSettings) -> bool:

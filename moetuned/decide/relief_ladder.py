@@ -12,6 +12,8 @@ from collections.abc import Collection
 
 import msgspec
 
+from moetuned.decide.by_hand import Names
+from moetuned.decide.foresight import BELIEVED_FACTOR, SEEN_SECONDS, OwnGrowth, foreseen_bytes
 from moetuned.schema.action import RestartBackend
 from moetuned.schema.relief import DEFAULT_STEPS, ReliefStep, StepName
 from moetuned.schema.snapshot import MemoryView
@@ -22,8 +24,6 @@ CONTEXT_STEP = 256
 """llama.cpp pads the context to a multiple of this (src/llama-context.cpp)."""
 WORTHWHILE = 0.1
 """A restart that frees less than this share of what is missing is not worth a full read of the model."""
-FORESIGHT_SECONDS = 30.0
-"""Memory that grows steadily is taken to go on for this long: until the backend is back and somebody has looked."""
 NOTICEABLE_BYTES = 16 * MIB
 """A step that frees less frees nothing."""
 GROWN_MARGIN_BYTES = 64 * MIB
@@ -36,6 +36,13 @@ SMALL_TYPE = "q8_0"
 PROMPT_CACHE_SHARE = 4
 """The prompt cache may take this part of the headroom there will be."""
 _PROMPT_CACHE_STEP_MIB = 64
+_WORDS = {
+    "context": "context length",
+    "prompt_cache_mib": "prompt cache",
+    "slots": "slots",
+    "checkpoints": "context checkpoints",
+    "cache_type": "KV cache type",
+}
 _LARGE_TYPES = ("f32", "f16", "bf16")
 
 
@@ -61,8 +68,8 @@ class ReliefFacts(msgspec.Struct, frozen=True):
     """What is known of the backend. `supervised`: moetuned may restart it; `..._changeable`: its command takes one.
 
     `grown_bytes`: of its own memory since it was ready; `locked_bytes`: of its model, by moetuned. `restart_seconds` None: unknown,
-    `restart_source` says why, or from what it is known. `draining`: its restart waits for requests to end. `pausable`: its process may be
-    stopped for a moment. None is unknown everywhere.
+    `lacks`: what its kind cannot be given; `names`: how it is given the rest. `restart_source` says why, or from what it is known.
+    `draining`: its restart waits for requests to end. `pausable`: its process may be stopped for a moment. None is unknown everywhere.
     """
 
     supervised: bool
@@ -82,9 +89,13 @@ class ReliefFacts(msgspec.Struct, frozen=True):
     kv: KvChoices | None = None
     grown_bytes: int | None = None
     own_bytes: int | None = None
+    own_growth_bytes_per_second: float | None = None
     warming: bool = False
     locked_bytes: int = 0
     restart_seconds: float | None = None
+    kind: str = "unknown"
+    lacks: frozenset[str] = frozenset()
+    names: Names = {}
     restart_source: str = "neither a load of it nor its disk was measured yet"
     draining: bool = False
     pausable: bool = False
@@ -111,13 +122,6 @@ class Ladder(msgspec.Struct, frozen=True):
         return sum(step.sure_bytes for step in self.own) >= self.missing_bytes
 
 
-def headroom_ahead_bytes(headroom_bytes: int, seconds_to_limit: float | None) -> int:
-    """Headroom (may be negative) after `FORESIGHT_SECONDS` of the growth that reaches the limit in that time."""
-    if not seconds_to_limit:
-        return headroom_bytes
-    return int(headroom_bytes * (1 - FORESIGHT_SECONDS / seconds_to_limit))
-
-
 def climb(
     backend: str,
     facts: ReliefFacts,
@@ -125,17 +129,22 @@ def climb(
     target_headroom_bytes: int,
     allowed: Collection[StepName] = DEFAULT_STEPS,
     useless: Collection[StepName] = (),
+    foreseen_seconds: float = BELIEVED_FACTOR * SEEN_SECONDS,
+    leaks_seconds: float = 0.0,
 ) -> Ladder | None:
     """What to take to bring `target_headroom_bytes` back; None: the headroom is not known.
 
-    `allowed`: `relief.steps`; `useless`: steps that were seen to free nothing.
+    `allowed`: `relief.steps`; `useless`: steps that were seen to free nothing; `foreseen_seconds`: for how long others go on growing,
+    `leaks_seconds`: and the next process if it leaks.
     """
     if memory.headroom_bytes is None:
         return None
-    ahead = headroom_ahead_bytes(memory.headroom_bytes, memory.seconds_to_limit)
+    headroom = memory.headroom_bytes
+    own = OwnGrowth(facts.own_growth_bytes_per_second, facts.grown_bytes, leaks_seconds)
+    ahead = headroom - foreseen_bytes(headroom, memory.seconds_to_limit, own, foreseen_seconds)
     climbing = _Climb(facts, max(target_headroom_bytes - ahead, 0), target_headroom_bytes, allowed, useless)
     steps = climbing.steps()
-    restart = _restart(backend, climbing, steps, memory.headroom_bytes, ahead)
+    restart = _restart(backend, climbing, steps, headroom, ahead)
     if isinstance(restart, str):
         steps = tuple(_not_taken(step, restart) if step.restart else step for step in steps)
         restart = None
@@ -231,7 +240,7 @@ class _Climb:
         facts, name = self.facts, StepName.SHRINK_PROMPT_CACHE
         new = self._fitting_cache_mib(self.target_bytes)
         if not facts.prompt_cache_changeable:
-            return ReliefStep(name, "smaller prompt cache", why_not=_unset("{prompt_cache_mib}"))
+            return ReliefStep(name, "smaller prompt cache", why_not=_unset(facts, "prompt_cache_mib"))
         if facts.prompt_cache_mib is None or new is None or new >= facts.prompt_cache_mib:
             why = "frees nothing: it is off" if facts.prompt_cache_mib == 0 else "frees nothing: it is small enough"
             return ReliefStep(name, "smaller prompt cache", 0, why_not=why)
@@ -242,7 +251,7 @@ class _Climb:
     def _checkpoints(self) -> ReliefStep:
         facts, name, what = self.facts, StepName.FEWER_CHECKPOINTS, "fewer context checkpoints"
         if not facts.checkpoints_changeable:
-            return ReliefStep(name, what, why_not=_unset("{checkpoints}"))
+            return ReliefStep(name, what, why_not=_unset(facts, "checkpoints"))
         if facts.checkpoints is not None and facts.checkpoints <= FEW_CHECKPOINTS:
             return ReliefStep(name, what, 0, why_not="frees nothing: there are few already")
         if facts.kv is None or facts.checkpoints is None:
@@ -265,7 +274,7 @@ class _Climb:
         facts, name = self.facts, StepName.ONE_SLOT
         what = "one slot" if facts.slots is None else f"slots {facts.slots} -> 1"
         if not facts.slots_changeable:
-            return ReliefStep(name, what, why_not=_unset("{slots}"))
+            return ReliefStep(name, what, why_not=_unset(facts, "slots"))
         if facts.slots == 1:
             return ReliefStep(name, "one slot", 0, why_not="frees nothing: it has one")
         if facts.kv is None:
@@ -279,7 +288,7 @@ class _Climb:
         facts, name = self.facts, StepName.QUANTISE_KV_CACHE
         what = f"KV cache {facts.cache_type or 'f16'} -> {SMALL_TYPE}"
         if not facts.cache_type_changeable:
-            return ReliefStep(name, what, why_not=_unset("{cache_type}"))
+            return ReliefStep(name, what, why_not=_unset(facts, "cache_type"))
         if (facts.cache_type or "f16") not in _LARGE_TYPES:
             return ReliefStep(name, what, 0, why_not=f"frees nothing: it is {facts.cache_type}")
         if facts.kv is None:
@@ -295,7 +304,7 @@ class _Climb:
     def _shorter(self) -> ReliefStep:
         facts, name = self.facts, StepName.SHORTER_CONTEXT
         if not facts.context_changeable:
-            return ReliefStep(name, "shorter context", why_not=_unset("{context}"))
+            return ReliefStep(name, "shorter context", why_not=_unset(facts, "context"))
         if facts.context_length is None:
             return ReliefStep(name, "shorter context", why_not="its context length is not known")
         if facts.context_length <= facts.minimum_context:
@@ -403,8 +412,10 @@ def duration(facts: ReliefFacts) -> str:
     return f"that takes about {format_duration(max(1.0, round(facts.restart_seconds)))} ({facts.restart_source})"
 
 
-def _unset(placeholder: str) -> str:
-    return f"its command does not set it: no {placeholder}"
+def _unset(facts: ReliefFacts, value: str) -> str:
+    if value in facts.lacks:
+        return f"{facts.kind} has no {_WORDS[value]} that can be set"
+    return f"its command does not set it: no {{{value}}}"
 
 
 def _cache_text(facts: ReliefFacts, mib: int) -> str:

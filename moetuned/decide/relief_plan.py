@@ -7,9 +7,7 @@ from moetuned.decide.relief_ladder import ReliefFacts
 from moetuned.schema.relief import ReliefPlan
 from moetuned.schema.snapshot import MemoryView
 from moetuned.schema.units import format_bytes
-from moetuned.schema.verdict import MemoryState, Verdict
-
-_NEAR = (MemoryState.NEAR_LIMIT, MemoryState.CRITICAL)
+from moetuned.schema.verdict import Verdict
 
 
 def relief_plan(
@@ -22,7 +20,7 @@ def relief_plan(
     reports: tuple[str, ...] = (),
 ) -> ReliefPlan:
     """The plan at `now` (monotonic seconds). Changes nothing: `state` is only looked at."""
-    found = relief.ladder(state, verdict.backend, memory, facts, settings)
+    found = relief.ladder(state, verdict.backend, memory, facts, settings, now)
     plan = None if found is None else found.restart
     return ReliefPlan(
         backend=verdict.backend,
@@ -53,7 +51,7 @@ def _decision(
     if memory.headroom_bytes is None:
         return f"nothing: the headroom is not known ({memory.unknown or 'nothing was read yet'})"
     left = format_bytes(memory.headroom_bytes)
-    if verdict.memory not in _NEAR:
+    if verdict.memory not in relief.NEAR:
         return f"nothing: memory is {verdict.memory.value}, {left} are left (near its limit below {format_bytes(settings.near_headroom_bytes)})"
     if facts.draining:
         return "its restart waits for requests to end; it is called off if memory is well before that"

@@ -120,7 +120,7 @@ class _Judge:
             if self._sets("{context}")
             else said.context_length or plan.context_length,
             slots=said.slots or DEFAULT_SLOTS,
-            unified=said.slots is None,
+            unified=said.slots is None if said.kv_unified is None else said.kv_unified,
             cache_type_k=said.cache_type_k or "f16",
             cache_type_v=said.cache_type_v or "f16",
             prompt_cache_bytes=0,

@@ -28,13 +28,17 @@ DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8080
 
 
 class _Flag(msgspec.Struct, frozen=True):
-    """One setting: its spellings on the command line and its variable. `switch`: takes no value."""
+    """One setting: its spellings on the command line and its variable. `switch`: takes no value; `off`: those of its spellings that
+    switch it off.
+    """
 
     spellings: tuple[str, ...]
     variable: str | None
     switch: bool = False
+    off: tuple[str, ...] = ()
 
 
+_UNIFIED, _NOT_UNIFIED = "LLAMA_ARG_KV_UNIFIED", "LLAMA_ARG_NO_KV_UNIFIED"
 _FLAGS: dict[str, _Flag] = {
     "model": _Flag(("-m", "--model"), "LLAMA_ARG_MODEL"),
     "context": _Flag(("-c", "--ctx-size"), "LLAMA_ARG_CTX_SIZE"),
@@ -52,13 +56,22 @@ _FLAGS: dict[str, _Flag] = {
     "micro_batch": _Flag(("-ub", "--ubatch-size"), "LLAMA_ARG_UBATCH"),
     "slot_save_path": _Flag(("--slot-save-path",), None),
     "metrics": _Flag(("--metrics",), "LLAMA_ARG_ENDPOINT_METRICS", switch=True),
+    "kv_unified": _Flag(
+        ("-kvu", "--kv-unified", "-no-kvu", "--no-kv-unified"),
+        _UNIFIED,
+        switch=True,
+        off=("-no-kvu", "--no-kv-unified"),
+    ),
 }
 _SPELLINGS = {spelling: name for name, flag in _FLAGS.items() for spelling in flag.spellings}
 _SWITCHES = frozenset(name for name, flag in _FLAGS.items() if flag.switch)
-VARIABLES = tuple(flag.variable for flag in _FLAGS.values() if flag.variable is not None)
+_OFF = frozenset(spelling for flag in _FLAGS.values() for spelling in flag.off)
+VARIABLES = (*(flag.variable for flag in _FLAGS.values() if flag.variable is not None), _NOT_UNIFIED)
 """Variables that say what flags say."""
 _TRUE = frozenset(("on", "enabled", "true", "1"))
-"""Words that switch a LLAMA_ARG_* switch on (common/arg.cpp, is_truthy)."""
+"""Words that switch a LLAMA_ARG_* switch on (common/arg.cpp, is_truthy),"""
+_FALSE = frozenset(("off", "disabled", "false", "0"))
+"""and off."""
 
 
 def is_llama_server(argv: Sequence[str]) -> bool:
@@ -79,6 +92,8 @@ def describe_arguments(arguments: Sequence[str], environ: Mapping[str, str]) -> 
     """What `arguments` (without the program) and `environ` say. Takes `-c N`, `--ctx-size N` and `--ctx-size=N` alike."""
     said = {name: environ[flag.variable] for name, flag in _FLAGS.items() if flag.variable and flag.variable in environ}
     said = {name: text for name, text in said.items() if text != "" and (not _FLAGS[name].switch or text in _TRUE)}
+    if environ.get(_UNIFIED) in _FALSE or _NOT_UNIFIED in environ:  # common/arg.cpp: any value of the second
+        said["kv_unified"] = "off"
     said.update(_command_line(arguments))
     url, url_unknown = _url(said)
     return BackendDescription(
@@ -96,12 +111,13 @@ def describe_arguments(arguments: Sequence[str], environ: Mapping[str, str]) -> 
         batch_tokens=whole(said.get("batch")),
         micro_batch_tokens=whole(said.get("micro_batch")),
         slot_save_path=said.get("slot_save_path") or None,
+        kv_unified=None if "kv_unified" not in said else said["kv_unified"] != "off",
     )
 
 
 def _command_line(arguments: Sequence[str]) -> dict[str, str]:
     """Text of each known flag; "" for one whose value is missing."""
-    return spelled_flags([_hyphened(word) for word in arguments], _SPELLINGS, _SWITCHES)
+    return spelled_flags([_hyphened(word) for word in arguments], _SPELLINGS, _SWITCHES, _OFF)
 
 
 def _hyphened(word: str) -> str:

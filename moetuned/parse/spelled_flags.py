@@ -6,9 +6,10 @@ from collections.abc import Collection, Mapping, Sequence
 
 
 def spelled_flags(
-    arguments: Sequence[str], spellings: Mapping[str, str], switches: Collection[str] = ()
+    arguments: Sequence[str], spellings: Mapping[str, str], switches: Collection[str] = (), off: Collection[str] = ()
 ) -> dict[str, str]:
-    """Text of each setting that was said, by its name; "" for one whose value is missing, "on" for one of the `switches`.
+    """Text of each setting that was said, by its name; "" for one whose value is missing, "on" for one of the `switches`,
+    "off" where the spelling is one of `off`.
 
     `spellings`: a flag's spelling and its setting's name. Takes `--flag value` and `--flag=value`; a word that is no known flag is
     passed over.
@@ -22,7 +23,7 @@ def spelled_flags(
         if name is None:
             continue
         if name in switches:
-            said[name] = "on"
+            said[name] = "off" if spelling in off else "on"
         elif equals:
             said[name] = joined
         elif position < len(arguments):

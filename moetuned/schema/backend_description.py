@@ -12,7 +12,8 @@ class BackendDescription(msgspec.Struct, frozen=True):
 
     `context_length` None also for `-c 0` (the model's own), `slots` and `threads` None also for -1 (the server chooses).
     `prompt_cache_mib` -1 is no limit. `sleeps_after_seconds` None: it never unloads its model by itself. `url` None:
-    `url_unknown` says why in one sentence. `dialect`: how it answers there. `front_url`: where clients ask, when another process
+    `url_unknown` says why in one sentence. `dialect`: how it answers there. `kv_unified`: whether all slots share one KV
+    cache, else each has its part of the context. `front_url`: where clients ask, when another process
     than its own takes their requests. `slot_save_path`: directory for slots that are saved to files.
     """
 
@@ -32,3 +33,4 @@ class BackendDescription(msgspec.Struct, frozen=True):
     dialect: Dialect = Dialect.LLAMA
     front_url: str | None = None
     slot_save_path: str | None = None
+    kv_unified: bool | None = None

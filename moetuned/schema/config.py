@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from moetuned.schema.event import EventName
-from moetuned.schema.relief import DEFAULT_STEPS, BeforeStart, StepName
+from moetuned.schema.relief import DEFAULT_STEPS, BeforeStart, GrowBack, StepName
 from moetuned.schema.swap import Swap
 
 Size = Annotated[str | int, Meta(description="size")]
@@ -453,6 +453,14 @@ class Relief(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "fit starts it with what fits, refuse does not start it, off starts it as it is."
         ),
     ] = BeforeStart.FIT
+    grow_back: Annotated[
+        GrowBack,
+        Meta(
+            description="With mode act: once memory has been ample for 10 minutes and the backend idle for 5, a restart gives back what "
+            "relief took, as much as surely fits, at most once an hour, and not again after memory neared its limit within an hour of it; "
+            "off: never."
+        ),
+    ] = GrowBack.WHEN_IDLE
 
 
 class ExecAlert(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="exec"):

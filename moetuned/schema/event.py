@@ -24,6 +24,7 @@ class EventName(StrEnum):
     BACKEND_PORT_TAKEN = "backend_port_taken"
     BACKEND_CRASH_LOOP = "backend_crash_loop"
     BACKEND_RECOVERED = "backend_recovered"
+    BACKEND_RESTARTING = "backend_restarting"
     BACKEND_RESTARTED = "backend_restarted"
     BACKEND_START_CHANGED = "backend_start_changed"
     RELIEF_EXHAUSTED = "relief_exhausted"

@@ -34,6 +34,13 @@ class BeforeStart(StrEnum):
     OFF = "off"
 
 
+class GrowBack(StrEnum):
+    """When what relief took is given back."""
+
+    OFF = "off"
+    WHEN_IDLE = "when_idle"
+
+
 class ReliefStep(msgspec.Struct, frozen=True):
     """One step. `frees_bytes`: at most, None: unknown; `sure_bytes`: of it surely, by what is known.
 
@@ -77,6 +84,8 @@ class ReliefPlan(msgspec.Struct, frozen=True):
     """What became of the steps before."""
     conversations: str | None = None
     """What becomes of its conversations in that restart; None: there is none, or moetuned does not make it."""
+    grow_back: str | None = None
+    """What would be given back of what relief took, and what is waited for; None: nothing was taken."""
 
 
 class ReliefPlans(msgspec.Struct, frozen=True):

@@ -132,6 +132,8 @@ class BackendView(msgspec.Struct, frozen=True):
     would_do: tuple[str, ...] = ()
     relief: tuple[str, ...] = ()
     """What the last steps of relief were and what became of them, oldest first."""
+    grow_back: str | None = None
+    """What would be given back of what relief took, and what is waited for; None: nothing was taken."""
     before_start: str | None = None
     """What was different at its last start from what the config asks for, because that cannot fit; None: nothing."""
     cgroup: str | None = None

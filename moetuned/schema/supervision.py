@@ -11,9 +11,12 @@ import msgspec
 
 
 class RestartCause(StrEnum):
-    """Why moetuned started a backend again: to free memory, because somebody asked for it, or because it had ended by itself."""
+    """Why moetuned started a backend again: to free memory, to give back what that took, because somebody asked for it, or
+    because it had ended by itself.
+    """
 
     RELIEF = "relief"
+    RETURN = "return"
     BY_HAND = "by_hand"
     EXIT = "exit"
 

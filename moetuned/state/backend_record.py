@@ -54,6 +54,7 @@ class BackendRecord(msgspec.Struct, frozen=True):
     `relief_restarts_at`: CLOCK_MONOTONIC seconds of the restarts made to free memory, the last `MOST_RESTARTS`; that clock is of the
     boot, not of the daemon. `warm_owed`: whether its model is yet to be warmed, or that goes on (True from the start on); None: unknown.
     `paused_wall_seconds`: since when it is paused by hand (Unix time); None: it is not.
+    `returned_at`: CLOCK_MONOTONIC seconds of the last restart that gave back what relief took; `return_blocked`: why none does any more.
     `load_seconds`: from its start until it was ready; None: it is not yet, or that was not seen. `intended_at`: CLOCK_MONOTONIC seconds
     of when its start was begun. `ending`: it was asked to end, then to be started with `next_plan` (None: as the config says);
     `relief_at`: that restart is to free memory and was decided then.
@@ -80,6 +81,8 @@ class BackendRecord(msgspec.Struct, frozen=True):
     ending: bool = False
     next_plan: LaunchPlan | None = None
     relief_at: float | None = None
+    returned_at: float | None = None
+    return_blocked: str | None = None
 
 
 def process_of(record: BackendRecord) -> ProcessIdentity | None:

@@ -58,3 +58,8 @@ def test_lines_are_wrapped_and_clean(width: int) -> None:
     assert max(map(len, lines)) <= max(width, 40)
     assert not any("\x1b" in line for line in lines)
     assert "\x1b[" in text(PLAN, colour=True)
+
+
+def test_what_would_be_given_back_is_said() -> None:
+    plan = ReliefPlan("glm", "act", "ok", "nothing", grow_back="would give back context 8192 -> 16384 when it is idle")
+    assert text(plan).splitlines()[2] == "  would give back context 8192 -> 16384 when it is idle"

@@ -24,6 +24,7 @@ from running import (
     view_of,
 )
 
+from moetuned.decide import context_return
 from moetuned.schema.snapshot import Snapshot
 
 pytestmark = pytest.mark.backend
@@ -269,6 +270,51 @@ def test_near_its_limit_it_is_restarted_once_with_less(
         daemon.until(lambda snapshot: snapshot.daemon.ticks >= ticks + 20, "some more ticks")
         assert daemon.view("glm").pid == after.pid
         assert daemon.view("glm").restarts == 1
+
+
+@pytest.mark.kernel
+def test_what_was_taken_is_given_back_once_there_is_room_and_not_again_after_that_led_to_relief(
+    tmp_path: Path, small_model: Path, cgroup: str, hog: Hog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(context_return, "AMPLE_SECONDS", 4.0)
+    monkeypatch.setattr(context_return, "IDLE_SECONDS", 2.0)
+    wanted = squeezed(small_model, cgroup, "act")
+    wanted["relief"] |= {"cool_down": "10s"}
+    with in_process(tmp_path, wanted) as daemon:
+        daemon.until(daemon.phase_is("glm", "idle"), "ready")
+        daemon.until(lambda _: daemon.view("glm").cgroup == cgroup, "its cgroup is known")
+        hog.leave(30 * MIB)
+        daemon.until(lambda _: "backend_restarted" in daemon.event_names(), "restarted")
+        daemon.until(daemon.phase_is("glm", "idle"), "ready again")
+        taken = daemon.view("glm")
+        assert taken.context.now < 24576
+        daemon.until(lambda _: daemon.view("glm").grow_back, "it says what it waits for")
+        hog.process.kill()
+        daemon.until(
+            lambda _: (now := daemon.view("glm").context.now) and now > taken.context.now, "the context is back"
+        )
+        daemon.until(daemon.phase_is("glm", "idle"), "ready once more")
+        given = daemon.view("glm")
+        assert (given.context.now, given.restarts) == (24576, 2)
+        assert given.prompt_cache_mib > taken.prompt_cache_mib
+        begun = [event.message for event in daemon.snapshot.events if event.name == "backend_restarting"]
+        assert "gives back context" in begun[-1]
+        with_hog = Hog(cgroup, LIMIT_BYTES)
+        try:
+            with_hog.leave(30 * MIB)
+            daemon.until(lambda _: daemon.view("glm").restarts == 3, "relieved at once")
+            daemon.until(daemon.phase_is("glm", "idle"), "ready after that")
+        finally:
+            with_hog.process.kill()
+            with_hog.process.communicate()
+        daemon.until(
+            lambda _: (
+                "does not give back" in (daemon.view("glm").grow_back or "")
+                and "neared" in daemon.view("glm").grow_back
+            ),
+            "it says that it does not again",
+        )
+        assert daemon.view("glm").restarts == 3
 
 
 @pytest.mark.kernel

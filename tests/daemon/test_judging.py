@@ -44,6 +44,7 @@ class Owner:
         self.adopted_age_seconds: float | None = None
         self.load_seconds: float | None = None
         self.warm_owed = False
+        self.relief_restarts: tuple[float, ...] = ()
         self.warm: WarmBaseline | None = None
         self.restarts: list[LaunchPlan] = []
         self.placeholders = "{context}{prompt_cache_mib}"
@@ -201,6 +202,26 @@ def test_near_its_limit_it_is_restarted_once_with_less(rig: Rig) -> None:
     assert plan.prompt_cache_mib is not None
     assert plan.prompt_cache_mib < 64
     assert EventName.MEMORY_NEAR_LIMIT in rig.names()
+
+
+def test_the_alert_of_one_that_is_only_watched_says_what_its_owner_can_do(rig: Rig) -> None:
+    rig.watched.supervisor, rig.watched.kind = None, "koboldcpp"
+    rig.watched.description = BackendDescription(context_length=8192)
+    rig.look(3)
+    rig.set_anonymous(2 * GIB - (100 << 20))
+    rig.look(5)
+    (near,) = (event for event in rig.events.since(None) if event.name is EventName.MEMORY_NEAR_LIMIT)
+    assert "moetuned does not supervise it; to free memory, start it with --contextsize " in near.message
+
+
+def test_limits_are_worked_out_only_while_its_model_is_warmed_or_is_to_be(rig: Rig) -> None:
+    rig.look(3)
+    rig.watched.warm_wanted = None
+    rig.look(1)
+    assert rig.watched.limits == ()
+    rig.watched.warm_wanted = "somebody asked for it"
+    rig.look(1)
+    assert [one.scope for one in rig.watched.limits] == ["/cg", "machine"]
 
 
 def test_observing_it_only_says_what_it_would_do(rig: Rig) -> None:

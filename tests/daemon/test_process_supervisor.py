@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -723,7 +724,7 @@ def test_while_that_is_asked_nothing_else_is_lost(rig: Rig, what: str) -> None:
         assert supervisor.stopped is (what == "stop")
     examine.answer(Cause.EXIT, "late")
     assert len(rig.spawn.started) == (2 if what == "restart" else 1)
-    assert rig.said == []
+    assert [name for name, _ in rig.said] == ([EventName.BACKEND_RESTARTING] if what == "restart" else [])
 
 
 def test_one_that_was_told_to_end_needs_no_cause(rig: Rig) -> None:
@@ -920,3 +921,68 @@ def test_a_stop_after_a_restart_leaves_no_record(rig: Rig) -> None:
     supervisor.stop()
     assert supervisor.stopped
     assert rig.record is None
+
+
+def given_back(rig: Rig) -> tuple[ProcessSupervisor, Preparing]:
+    """One that runs with 8192 tokens is being started with 16384."""
+    supervisor, prepare = prepared(rig)
+    prepare.answer()
+    supervisor.healthy()
+    supervisor.give_back(sv.LaunchPlan(16384, 64), "memory is ample")
+    rig.end(rig.spawn.started[0], 0)
+    return supervisor, prepare
+
+
+def test_what_is_given_back_is_looked_at_before_it_is_started(rig: Rig) -> None:
+    supervisor, prepare = given_back(rig)
+    assert len(rig.spawn.started) == 1
+    prepare.answer(plan=sv.LaunchPlan(12288, 64), command=[*COMMAND, "-nr"], said="started with what fits")
+    assert rig.spawn.started[1].argv[4:] == ["12288", "--cache-ram", "64", "-nr"]
+    assert supervisor.return_blocked == "no more fits: started with what fits"
+    assert supervisor.relief_restarts == ()
+    assert backend_record.read("glm", rig.directory).relief_restarts_at == ()
+
+
+@pytest.mark.parametrize(
+    "answer", [{"refused": "it is too much"}, {"plan": sv.LaunchPlan(8192, 64), "said": "it is too much"}]
+)
+def test_what_does_not_fit_when_it_is_given_back_is_started_as_before(rig: Rig, answer: dict) -> None:
+    supervisor, prepare = given_back(rig)
+    prepare.answer(**answer)
+    assert rig.spawn.started[1].argv[4] == "8192"
+    assert supervisor.state.plan == sv.LaunchPlan(8192, 64)
+    assert "it is too much" in (supervisor.return_blocked or "")
+
+
+def test_one_that_ends_as_it_loads_with_what_was_given_back_is_started_as_before(rig: Rig) -> None:
+    supervisor, prepare = given_back(rig)
+    prepare.answer()
+    rig.end(rig.spawn.started[1], -signal.SIGKILL)
+    assert supervisor.state.plan == sv.LaunchPlan(8192, 64)
+    assert "while it loaded" in (supervisor.return_blocked or "")
+    rig.clock.now += 5
+    supervisor.tick()
+    prepare.answer()
+    assert rig.spawn.started[2].argv[4] == "8192"
+    assert backend_record.read("glm", rig.directory).return_blocked == supervisor.return_blocked
+
+
+def test_one_that_ends_later_keeps_what_was_given_back(rig: Rig) -> None:
+    supervisor, prepare = given_back(rig)
+    prepare.answer()
+    supervisor.healthy()
+    rig.end(rig.spawn.started[1], 1)
+    assert (supervisor.state.plan.context_length, supervisor.return_blocked) == (16384, None)
+
+
+def test_what_was_given_back_is_known_to_the_next_daemon(rig: Rig) -> None:
+    supervisor = rig.make()
+    supervisor.start()
+    supervisor.note_return(rig.clock.now - 5, "it led to relief")
+    assert backend_record.read("glm", rig.directory).return_blocked == "it led to relief"
+    supervisor.restart(sv.LaunchPlan(2048, 0))
+    rig.end(rig.spawn.started[0], 0)
+    record = backend_record.read("glm", rig.directory)
+    assert (record.returned_at, record.return_blocked) == (rig.clock.now - 5, "it led to relief")
+    successor = taken_over(rig)
+    assert (successor.returned_at, successor.return_blocked) == (rig.clock.now - 5, "it led to relief")

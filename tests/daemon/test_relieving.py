@@ -18,8 +18,10 @@ from moetuned.decide.supervision import LaunchPlan, Stage, Supervision
 from moetuned.host.model_files import read_model
 from moetuned.host.processes import ProcessIdentity
 from moetuned.schema.action import RestartBackend
+from moetuned.schema.backend_abilities import Dialect
 from moetuned.schema.backend_description import BackendDescription
 from moetuned.schema.config import Backend, Config, Context, Mode, Relief
+from moetuned.schema.event import EventName
 from moetuned.schema.relief import StepName
 from moetuned.schema.snapshot import MemoryView, ProtectView
 from moetuned.schema.verdict import MemoryState, Verdict
@@ -57,6 +59,14 @@ class Care:
 
     def __getattr__(self, name: str) -> Any:
         return lambda watched: self.did.append(name)
+
+
+class Announcer:
+    def __init__(self) -> None:
+        self.said: list[tuple[EventName, str | None, str]] = []
+
+    def say(self, name: EventName, backend: str | None, message: str, _reasons: object = ()) -> None:
+        self.said.append((name, backend, message))
 
 
 def test_everything_that_is_known(watched: Watched) -> None:
@@ -120,6 +130,16 @@ def test_asking_for_the_plan_does_nothing(watched: Watched) -> None:
     assert [step.name for step in plan.steps] == list(StepName)
     assert watched.supervisor.restarts == []  # type: ignore[union-attr]
     assert watched.relief.restarted_at == ()
+
+
+def test_while_memory_is_well_nothing_is_asked_of_the_backend(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relieving, "relief_facts", lambda *_: pytest.fail("what is known of it was gathered"))
+    for state in (MemoryState.OK, MemoryState.UNKNOWN):
+        watched.verdict, watched.would_do = Verdict("glm", 5.0, memory=state), ("something",)
+        relieving.relieve(watched, SETTINGS, 10.0, Care(), Announcer(), None)  # type: ignore[arg-type]
+        assert watched.would_do == ()
 
 
 def test_an_unknown_limit_does_nothing(watched: Watched) -> None:
@@ -210,3 +230,47 @@ def test_what_becomes_of_its_conversations_is_part_of_the_plan(watched: Watched)
     assert watched.description is not None
     watched.description = msgspec.structs.replace(watched.description, slot_save_path="/slots")
     assert "go on without being read again" in (relieving.plan_of(watched, SETTINGS, 10.0).conversations or "")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "why"),
+    [
+        ("koboldcpp", StepName.SHRINK_PROMPT_CACHE, "koboldcpp has no prompt cache that can be set"),
+        ("koboldcpp", StepName.ONE_SLOT, "koboldcpp has no slots that can be set"),
+        ("ollama", StepName.FEWER_CHECKPOINTS, "ollama has no context checkpoints that can be set"),
+        ("llama-server", StepName.FEWER_CHECKPOINTS, "its command does not set it: no {checkpoints}"),
+        ("unknown", StepName.ONE_SLOT, "its command does not set it: no {slots}"),
+    ],
+)
+def test_what_a_kind_does_not_have_is_said_so(watched: Watched, kind: str, name: StepName, why: str) -> None:
+    watched.kind = kind
+    watched.supervisor.sets = lambda value: value == "context"  # type: ignore[method-assign, union-attr]
+    plan = relieving.plan_of(watched, SETTINGS, 10.0)
+    assert next(step for step in plan.steps if step.name is name).why_not == why
+
+
+def test_checkpoints_count_only_for_a_kind_that_has_them(watched: Watched) -> None:
+    watched.kind = "koboldcpp"
+    watched.supervisor.sets = lambda value: value == "context"  # type: ignore[method-assign, union-attr]
+    watched.description = BackendDescription(dialect=Dialect.KOBOLD)
+    facts = relieving.relief_facts(watched, SETTINGS)
+    assert facts.kv is not None
+    assert facts.kv.checkpoint_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "flag"), [("llama-server", "-c "), ("koboldcpp", "--contextsize "), ("ollama", "OLLAMA_CONTEXT_LENGTH=")]
+)
+def test_the_owner_of_one_that_is_only_watched_is_told_what_he_can_do(watched: Watched, kind: str, flag: str) -> None:
+    watched.kind, watched.supervisor = kind, None
+    watched.description = BackendDescription(context_length=8192, slots=1)
+    advice = relieving.advice(watched, SETTINGS, 10.0)
+    assert advice is not None
+    assert f"start it with {flag}" in advice
+    assert f"do it yourself: start it with {flag}" in relieving.plan_of(watched, SETTINGS, 10.0).decision
+
+
+def test_there_is_no_advice_for_what_moetuned_does_itself_or_does_not_know(watched: Watched) -> None:
+    assert relieving.advice(watched, SETTINGS, 10.0) is None
+    watched.supervisor, watched.memory = None, MemoryView()
+    assert relieving.advice(watched, SETTINGS, 10.0) is None

@@ -353,6 +353,18 @@ def test_relief_restarts_before_the_daemon_died_count_for_cool_down_and_budget(r
     assert process.closed
 
 
+def test_what_was_given_back_before_the_daemon_died_is_known_until_another_config_allows_more(rig: Rig) -> None:
+    process = adoptable(rig, returned_at=rig.clock.now - 30, return_blocked="it led to relief")
+    rig.configure(GLM)
+    glm = rig.roster.get("glm")
+    assert (glm.returning.returned_at, glm.returning.blocked) == (rig.clock.now - 30, "it led to relief")
+    rig.roster.allow_returns()
+    assert glm.returning.blocked is None
+    assert backend_record.read("glm", rig.directory).return_blocked is None
+    rig.roster.close()
+    assert process.closed
+
+
 def test_the_first_start_of_one_that_is_taken_over_blocks_nothing(rig: Rig) -> None:
     process = adoptable(rig)
     rig.configure(GLM)

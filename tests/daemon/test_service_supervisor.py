@@ -153,7 +153,7 @@ def test_a_restart_goes_through_its_manager_with_what_it_can_set(rig: Rig) -> No
     assert (record.pid, record.relief_restarts_at) == (200, (1000.0,))
     rig.clock.now += 9
     rig.supervisor.healthy()
-    assert [name for name, _ in rig.said] == [EventName.BACKEND_RESTARTED]
+    assert [name for name, _ in rig.said] == [EventName.BACKEND_RESTARTING, EventName.BACKEND_RESTARTED]
 
 
 def test_one_that_does_not_end_is_killed_by_identity_and_by_its_manager(rig: Rig) -> None:

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from moetuned.daemon.settings import CACHE_SHARE, TARGET_FACTOR, detector_settings, relief_settings, settings_of
+from moetuned.daemon.settings import (
+    CACHE_SHARE,
+    TARGET_FACTOR,
+    detector_settings,
+    relief_settings,
+    return_margin_bytes,
+    settings_of,
+)
 from moetuned.decide.detector import DetectorSettings
 from moetuned.schema.config import Config, Limits, Mode, Relief, Warm, Watch
-from moetuned.schema.relief import DEFAULT_STEPS, BeforeStart, StepName
+from moetuned.schema.relief import DEFAULT_STEPS, BeforeStart, GrowBack, StepName
 
 GIB = 1 << 30
 
@@ -68,3 +75,10 @@ def test_relief_wants_more_than_the_near_limit_and_bounded_room_for_the_cache() 
     much = relief_settings(settings, 8 * GIB, 100 * GIB)
     assert (much.settle_seconds, much.looks) == (5.0, 2)
     assert much.target_headroom_bytes == without.target_headroom_bytes + 8 * GIB // CACHE_SHARE
+
+
+def test_what_is_given_back_and_how_much_is_left_then() -> None:
+    settings = settings_of(Config(limits=Limits(near="8%", critical="3%")))
+    assert settings.grow_back
+    assert not settings_of(Config(relief=Relief(grow_back=GrowBack.OFF))).grow_back
+    assert return_margin_bytes(settings, 1000) == 40

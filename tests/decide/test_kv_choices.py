@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 from fakes.model_metadata import MODELS
 
-from moetuned.decide.kv_choices import kv_choices
+from moetuned.decide.kv_choices import growth_bytes, kv_choices, plan_bytes
+from moetuned.decide.supervision import LaunchPlan
 from moetuned.gguf.kv_cache import KvSettings, kv_cache
+from moetuned.schema.backend_description import BackendDescription
 
 
 def choices(model: str, **said: Any) -> Any:
@@ -60,3 +62,31 @@ def test_what_cannot_be_known_is_none() -> None:
     assert kv_choices({"general.architecture": "llama"}, 4096, 1, None, None, None) is None
     assert kv_choices(MODELS["qwen3moe-30b"], None, 1, None, None, None) is None
     assert kv_choices(MODELS["qwen3moe-30b"], 4096, 1, "turbo3", None, None) is None
+
+
+def test_what_a_start_costs_is_its_cache_and_all_that_its_caches_grow_to() -> None:
+    metadata, said = MODELS["gpt-oss-120b"], BackendDescription(slots=2, cache_type_k="q8_0", cache_type_v="q8_0")
+    plan = LaunchPlan(16384, 64, None, 3)
+    found = choices("gpt-oss-120b", slots=2, cache_type_k="q8_0", cache_type_v="q8_0")
+    grows = growth_bytes(metadata, said, plan, 64)
+    assert grows == (64 << 20) + 3 * 2 * choices("gpt-oss-120b").checkpoint_bytes
+    assert plan_bytes(metadata, said, plan) == found.now.size_bytes + grows
+    more = plan_bytes(metadata, said, LaunchPlan(16384, 64, 4, 3, "f16"))
+    assert more == choices("gpt-oss-120b").now.size_bytes + (64 << 20) + 12 * choices("gpt-oss-120b").checkpoint_bytes
+    assert plan_bytes({"general.architecture": "llama"}, said, plan) is None
+    assert plan_bytes(metadata, said, LaunchPlan(16384, cache_type="turbo3")) is None
+
+
+def test_whether_the_slots_share_one_cache_goes_before_what_is_usual() -> None:
+    apart = kv_cache(MODELS["gpt-oss-120b"], KvSettings(16384, slots=4)).total_bytes
+    shared = kv_cache(MODELS["gpt-oss-120b"], KvSettings(16384, slots=4, unified=True)).total_bytes
+    assert apart != shared
+    assert choices("gpt-oss-120b", unified=True).now.size_bytes == shared
+    assert choices("gpt-oss-120b", slots=None, unified=False).now.size_bytes == apart
+    costs = [
+        plan_bytes(
+            MODELS["gpt-oss-120b"], BackendDescription(slots=4, kv_unified=one), LaunchPlan(16384, checkpoints=0)
+        )
+        for one in (None, False, True)
+    ]
+    assert costs == [apart, apart, shared]

@@ -214,3 +214,9 @@ def test_headroom_never_exceeds_the_limit(cgroup: CgroupMemory) -> None:
 
 def test_swap_of_which_nobody_says_how_much_is_free_is_not_used_swap() -> None:
     assert view_of(replace(INFO, swap_free_bytes=None)) == ("machine", (view_of(INFO)[1] or 0) + 2 * GIB)
+
+
+def test_limits_that_are_known_are_not_worked_out_again() -> None:
+    machine, backend = MachineSample(meminfo=INFO), backend_below(above(20 * GIB, 6 * GIB, 16 * GIB))
+    assert memory_view(machine, backend, rooms(machine, backend)) == memory_view(machine, backend)
+    assert memory_view(machine, backend, ()).unknown is not None

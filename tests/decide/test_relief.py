@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moetuned.decide import relief
+from moetuned.decide.foresight import Growing
 from moetuned.schema.relief import StepName
 from moetuned.schema.snapshot import MemoryView
 from moetuned.schema.verdict import MemoryState, Verdict
@@ -121,19 +122,42 @@ def test_never_two_restarts_within_a_cool_down_nor_below_minimum(
     assert all(b - a >= SETTINGS.cool_down_seconds for a, b in itertools.pairwise(times))
 
 
-def test_growth_is_counted_ahead() -> None:
+def test_growth_of_others_is_counted_ahead_for_as_long_as_it_is_believed() -> None:
     growing = msgspec.structs.replace(MEMORY, headroom_bytes=2 * GIB, seconds_to_limit=20.0)
-    plan = relief.plan_restart("glm", FACTS, growing, GIB)
-    assert plan is not None
-    freed = (32768 - plan.context_length) * 65536
-    assert relief.headroom_ahead_bytes(2 * GIB, 20.0) == -GIB
-    assert freed >= min(2 * GIB, (32768 - 2048) * 65536)
+    state, freed = relief.ReliefState(), []
+    for second in range(40):
+        decided = relief.step(
+            state, verdict(), growing, FACTS, msgspec.structs.replace(SETTINGS, act=False), float(second)
+        )
+        state = decided.state
+        found = relief.ladder(state, "glm", growing, FACTS, SETTINGS, float(second))
+        assert found is not None
+        freed.append(found.missing_bytes)
+    # 100 MiB a second, which has lasted for 3 to 42 seconds.
+    assert freed[0] == 0
+    assert freed[10] == pytest.approx(26 * 2 * GIB / 20 - GIB, abs=2)
+    assert freed[39] == pytest.approx(84 * 2 * GIB / 20 - GIB, abs=2)
+    gone = relief.rest(state, verdict(MemoryState.OK), MEMORY, 50.0)
+    assert gone.state.growing is None
+
+
+def test_growth_of_its_own_is_not_counted_beyond_its_end_unless_it_leaks() -> None:
+    growing = msgspec.structs.replace(MEMORY, headroom_bytes=2 * GIB, seconds_to_limit=20.0)
+    facts = msgspec.structs.replace(FACTS, own_growth_bytes_per_second=2 * GIB / 20, grown_bytes=GIB)
+    found = relief.ladder(relief.ReliefState(), "glm", growing, facts, SETTINGS, 0.0)
+    assert found is not None
+    assert found.missing_bytes == 0
+    leaking = msgspec.structs.replace(growing, growth_kind="leak")
+    found = relief.ladder(relief.ReliefState(), "glm", leaking, facts, SETTINGS, 0.0)
+    assert found is not None
+    assert found.missing_bytes == pytest.approx(GIB - 2 * GIB + 130 * 2 * GIB / 20 - GIB, abs=2)
 
 
 def test_growth_alone_is_waited_out_until_the_limit_is_near() -> None:
     settings = msgspec.structs.replace(SETTINGS, near_headroom_bytes=GIB // 2)
     slow = msgspec.structs.replace(MEMORY, headroom_bytes=2 * GIB, seconds_to_limit=24.0)
-    decided = relief.step(relief.ReliefState(), verdict(), slow, FACTS, settings, 0.0)
+    lasting = relief.ReliefState(growing=Growing(-20.0, 0.0))
+    decided = relief.step(lasting, verdict(), slow, FACTS, settings, 0.0)
     assert decided.restart is None
     assert "goes on growing" in decided.would_do[0]
     soon = msgspec.structs.replace(slow, seconds_to_limit=10.0)

@@ -111,3 +111,24 @@ def test_batch_and_micro_batch() -> None:
     assert (said.batch_tokens, said.micro_batch_tokens) == (4096, 128)
     assert describe_arguments([], {"LLAMA_ARG_BATCH": "512"}).batch_tokens == 512
     assert describe_arguments([], {}).micro_batch_tokens is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environ", "unified"),
+    [
+        ([], {}, None),
+        (["-kvu"], {}, True),
+        (["--kv-unified"], {}, True),
+        (["--no-kv-unified"], {}, False),
+        (["-kvu", "-no-kvu"], {}, False),
+        (["--no_kv_unified", "--kv_unified"], {}, True),
+        ([], {"LLAMA_ARG_KV_UNIFIED": "on"}, True),
+        ([], {"LLAMA_ARG_KV_UNIFIED": "0"}, False),
+        ([], {"LLAMA_ARG_KV_UNIFIED": "perhaps"}, None),
+        ([], {"LLAMA_ARG_NO_KV_UNIFIED": "1"}, False),
+        (["-kvu"], {"LLAMA_ARG_NO_KV_UNIFIED": "1"}, True),
+        (["-m", "--kv-unified"], {}, None),
+    ],
+)
+def test_whether_the_slots_share_one_cache(arguments: list[str], environ: dict[str, str], unified: bool | None) -> None:
+    assert describe_arguments(arguments, environ).kv_unified is unified

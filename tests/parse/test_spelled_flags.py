@@ -30,3 +30,9 @@ def test_what_was_said(words: str, expected: dict[str, str]) -> None:
 @given(st.lists(st.text(max_size=5) | st.sampled_from(sorted(SPELLINGS)), max_size=8))
 def test_only_known_settings_come_out(words: list[str]) -> None:
     assert set(spelled_flags(words, SPELLINGS, ("fast",))) <= {"model", "fast"}
+
+
+def test_a_spelling_may_switch_off() -> None:
+    spellings = {"--on": "it", "--no": "it"}
+    assert spelled_flags(["--on", "--no"], spellings, ("it",), ("--no",)) == {"it": "off"}
+    assert spelled_flags(["--no", "--on"], spellings, ("it",), ("--no",)) == {"it": "on"}

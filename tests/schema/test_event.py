@@ -22,6 +22,7 @@ def test_the_names_are_the_published_ones() -> None:
         "backend_port_taken",
         "backend_crash_loop",
         "backend_recovered",
+        "backend_restarting",
         "backend_restarted",
         "backend_start_changed",
         "relief_exhausted",
