@@ -1,6 +1,6 @@
 """Inference servers that moetuned knows, one file each, found by name.
 
-A backend file has `NAME`, `ABILITIES`, `VARIABLES`, `recognise(argv)` and `describe(argv, environ)`, all pure; its docstring is its
+A backend file has `NAME`, `ABILITIES`, `SETTINGS`, `VARIABLES`, `recognise(argv)` and `describe(argv, environ)`, all pure; its docstring is its
 manual entry: a first paragraph that says what it is, then `Recognised by:`, `Read from:` and `Tells:`.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, cast
 
 from moetuned.parse.generic_process import is_of
-from moetuned.schema.backend_abilities import Abilities
+from moetuned.schema.backend_abilities import Abilities, SettingNames
 from moetuned.schema.backend_description import BackendDescription
 from moetuned.schema.config import Backend
 
@@ -23,6 +23,8 @@ class BackendKind(Protocol):
 
     NAME: str
     ABILITIES: Abilities
+    SETTINGS: Mapping[str, tuple[SettingNames, ...]]
+    """How a restart may change what (`host.service.VALUES`); what is not in it cannot be changed from outside."""
     VARIABLES: tuple[str, ...]
     """Names of the environment's variables that `describe` needs; no others are read."""
 

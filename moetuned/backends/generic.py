@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from moetuned.schema.backend_abilities import Abilities, Dialect, Way
+from moetuned.schema.backend_abilities import Abilities, Dialect, SettingNames, Way
 from moetuned.schema.backend_description import BackendDescription
 
 NAME = "generic"
@@ -22,6 +22,7 @@ ABILITIES = Abilities(
     prompt_cache=(Way.FLAG,),
     tokens="what the expression `tokens` of its entry finds",
 )
+SETTINGS: Mapping[str, tuple[SettingNames, ...]] = {}
 
 
 def recognise(argv: Sequence[str]) -> bool:  # noqa: ARG001  only an entry of the config knows

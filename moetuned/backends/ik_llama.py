@@ -16,12 +16,17 @@ import msgspec
 
 from moetuned.parse import llama_arguments
 from moetuned.parse.llama_arguments import describe_arguments, is_ik_llama
-from moetuned.schema.backend_abilities import LLAMA_SERVER, Way
+from moetuned.schema.backend_abilities import LLAMA_SERVER, LLAMA_SETTINGS, SettingNames, Way
 from moetuned.schema.backend_description import BackendDescription
 
 NAME = "ik-llama"
 VARIABLES = llama_arguments.VARIABLES
 ABILITIES = msgspec.structs.replace(LLAMA_SERVER, prompt_cache=(Way.FLAG,), tokens="`next_token.n_decoded` of /slots")
+SETTINGS = {
+    **LLAMA_SETTINGS,
+    "prompt_cache_mib": (SettingNames(("-cram", "--cache-ram")),),
+    "checkpoints": (SettingNames(("-ctxcp", "--ctx-checkpoints")),),
+}
 
 
 def recognise(argv: Sequence[str]) -> bool:

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 
 from moetuned.parse.kobold_arguments import describe_kobold
 from moetuned.parse.python_command import script_arguments
-from moetuned.schema.backend_abilities import Abilities, Dialect, Way
+from moetuned.schema.backend_abilities import Abilities, Dialect, SettingNames, Way
 from moetuned.schema.backend_description import BackendDescription
 
 NAME = "koboldcpp"
@@ -25,6 +25,7 @@ _SCRIPT = "koboldcpp.py"
 ABILITIES = Abilities(
     dialect=Dialect.KOBOLD, context=(Way.FLAG,), cache_types=(Way.FLAG,), child_holds_model=True,
 )  # fmt: skip
+SETTINGS = {"context": (SettingNames(("--contextsize", "--ctx-size", "-c")),)}
 
 
 def recognise(argv: Sequence[str]) -> bool:

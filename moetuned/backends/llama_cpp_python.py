@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from moetuned.parse import llama_python_arguments
 from moetuned.parse.llama_python_arguments import describe_llama_python
 from moetuned.parse.python_command import module_arguments
-from moetuned.schema.backend_abilities import Abilities, Dialect, Way
+from moetuned.schema.backend_abilities import Abilities, Dialect, SettingNames, Way
 from moetuned.schema.backend_description import BackendDescription
 
 NAME = "llama-cpp-python"
@@ -24,6 +24,7 @@ VARIABLES = llama_python_arguments.VARIABLES
 _MODULE = "llama_cpp.server"
 _BOTH = (Way.FLAG, Way.VARIABLE)
 ABILITIES = Abilities(dialect=Dialect.LLAMA_PYTHON, context=_BOTH, cache_types=_BOTH, prompt_cache=_BOTH)
+SETTINGS = {"context": (SettingNames(("--n_ctx",), "N_CTX"),)}
 
 
 def recognise(argv: Sequence[str]) -> bool:

@@ -14,12 +14,13 @@ from collections.abc import Mapping, Sequence
 from moetuned.parse import llama_arguments
 from moetuned.parse.llama_arguments import describe_arguments, is_ik_llama, is_llama_server
 from moetuned.parse.ollama_arguments import ollama_part
-from moetuned.schema.backend_abilities import LLAMA_SERVER
+from moetuned.schema.backend_abilities import LLAMA_SERVER, LLAMA_SETTINGS
 from moetuned.schema.backend_description import BackendDescription
 
 NAME = "llama-server"
 VARIABLES = llama_arguments.VARIABLES
 ABILITIES = LLAMA_SERVER
+SETTINGS = LLAMA_SETTINGS
 
 
 def recognise(argv: Sequence[str]) -> bool:

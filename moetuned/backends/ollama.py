@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 
 from moetuned.parse import ollama_arguments
 from moetuned.parse.ollama_arguments import describe_ollama, ollama_part
-from moetuned.schema.backend_abilities import Abilities, Dialect, Way
+from moetuned.schema.backend_abilities import Abilities, Dialect, SettingNames, Way
 from moetuned.schema.backend_description import BackendDescription
 
 NAME = "ollama"
@@ -30,6 +30,12 @@ ABILITIES = Abilities(
     tokens="with its llama-server: `next_token.n_decoded` of /slots",
     child_holds_model=True,
 )
+SETTINGS = {
+    "context": (SettingNames(variable="OLLAMA_CONTEXT_LENGTH", each_slot=True),),
+    "slots": (SettingNames(variable="OLLAMA_NUM_PARALLEL"),),
+    "cache_type": (SettingNames(variable="OLLAMA_KV_CACHE_TYPE"),),
+    "prompt_cache_mib": (SettingNames(variable="LLAMA_ARG_CACHE_RAM"),),
+}
 
 
 def recognise(argv: Sequence[str]) -> bool:

@@ -18,13 +18,14 @@ import msgspec
 from moetuned.parse import llama_arguments
 from moetuned.parse.llama_arguments import describe_arguments
 from moetuned.parse.python_command import module_arguments
-from moetuned.schema.backend_abilities import LLAMA_SERVER
+from moetuned.schema.backend_abilities import LLAMA_SERVER, LLAMA_SETTINGS
 from moetuned.schema.backend_description import BackendDescription
 
 NAME = "simulator"
 VARIABLES = llama_arguments.VARIABLES
 _MODULE = "moetuned.simulator"
 ABILITIES = msgspec.structs.replace(LLAMA_SERVER, saves_slots=False)
+SETTINGS = LLAMA_SETTINGS
 
 
 def recognise(argv: Sequence[str]) -> bool:

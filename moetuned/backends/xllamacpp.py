@@ -14,13 +14,14 @@ from collections.abc import Mapping, Sequence
 from moetuned.parse import llama_arguments
 from moetuned.parse.llama_arguments import describe_arguments
 from moetuned.parse.python_command import module_arguments
-from moetuned.schema.backend_abilities import LLAMA_SERVER
+from moetuned.schema.backend_abilities import LLAMA_SERVER, LLAMA_SETTINGS
 from moetuned.schema.backend_description import BackendDescription
 
 NAME = "xllamacpp"
 VARIABLES = llama_arguments.VARIABLES
 _MODULE = "moetuned.xllamacpp_server"
 ABILITIES = LLAMA_SERVER
+SETTINGS = LLAMA_SETTINGS
 
 
 def recognise(argv: Sequence[str]) -> bool:

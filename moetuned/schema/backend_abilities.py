@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 import msgspec
@@ -66,3 +67,29 @@ LLAMA_SERVER = Abilities(
     tokens="`next_token.n_decoded` of /slots; `llamacpp:n_decode_total` of /metrics",
 )
 """What llama.cpp's server can, and what takes its flags."""
+
+
+class SettingNames(msgspec.Struct, frozen=True):
+    """How one number or word is given to a backend: a flag's spellings and a variable; a flag goes before the variable.
+
+    `each_slot`: the variable is of one slot, not of all.
+    """
+
+    flags: tuple[str, ...] = ()
+    variable: str | None = None
+    each_slot: bool = False
+
+
+LLAMA_SETTINGS: Mapping[str, tuple[SettingNames, ...]] = {
+    "context": (SettingNames(("-c", "--ctx-size"), "LLAMA_ARG_CTX_SIZE"),),
+    "prompt_cache_mib": (SettingNames(("-cram", "--cache-ram"), "LLAMA_ARG_CACHE_RAM"),),
+    "slots": (SettingNames(("-np", "--parallel"), "LLAMA_ARG_N_PARALLEL"),),
+    "checkpoints": (SettingNames(("-ctxcp", "--ctx-checkpoints", "--swa-checkpoints"), "LLAMA_ARG_CTX_CHECKPOINTS"),),
+    "cache_type": (
+        SettingNames(("-ctk", "--cache-type-k"), "LLAMA_ARG_CACHE_TYPE_K"),
+        SettingNames(("-ctv", "--cache-type-v"), "LLAMA_ARG_CACHE_TYPE_V"),
+    ),
+}
+"""llama.cpp's names for what a restart may change (`host.service.VALUES`), as of b11434. A variable that an older build does not know
+changes nothing there. Two names: both get the value.
+"""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from moetuned import backends
-from moetuned.schema.backend_abilities import Dialect
+from moetuned.schema.backend_abilities import Dialect, Way
 from moetuned.schema.config import Backend, Generic
 
 COMMAND_LINES = {
@@ -46,6 +46,37 @@ def test_each_kind_is_complete(name: str) -> None:
     assert all(text.endswith(".") for text in paragraphs)
     assert backends.abilities(name) is kind.ABILITIES
     assert kind.describe([], {}).dialect in {kind.ABILITIES.dialect, Dialect.OLLAMA_RUNNER}
+
+
+@pytest.mark.parametrize("name", backends.names())
+def test_what_a_kind_can_do_and_by_which_names_agree(name: str) -> None:
+    """Where it names a flag or a variable, its abilities say so, and what it describes follows it."""
+    kind = backends.load(name)
+    ways = {
+        "context": kind.ABILITIES.context,
+        "slots": kind.ABILITIES.slots,
+        "prompt_cache_mib": kind.ABILITIES.prompt_cache,
+        "cache_type": kind.ABILITIES.cache_types,
+    }
+    for setting, names in kind.SETTINGS.items():
+        for each in names:
+            assert each.flags or each.variable
+            if setting in ways:
+                assert (Way.FLAG in ways[setting]) >= bool(each.flags)
+                assert (Way.VARIABLE in ways[setting]) >= (each.variable is not None)
+
+
+@pytest.mark.parametrize("name", [*LLAMA, "koboldcpp", "llama-cpp-python"])
+def test_a_kind_reads_the_context_by_each_of_its_names(name: str) -> None:
+    kind = backends.load(name)
+    for each in kind.SETTINGS["context"]:
+        spelled = next(word for word in each.flags if word in COMMAND_LINES[name])
+        bare = [word for word in COMMAND_LINES[name] if word not in (spelled, "4096")]
+        for flag in each.flags:
+            assert kind.describe([*bare, flag, "512"], {}).context_length == 512
+        if each.variable is not None:
+            assert kind.describe(bare, {each.variable: "512"}).context_length == 512
+            assert kind.describe([*bare, each.flags[0], "256"], {each.variable: "512"}).context_length == 256
 
 
 @pytest.mark.parametrize("name", LLAMA)
