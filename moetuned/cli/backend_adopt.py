@@ -20,6 +20,7 @@ from moetuned.decide.unit_adoption import (
     Setting,
     drop_in_path,
     environment_path,
+    made_directory,
     plan_adoption,
     undo_words,
 )
@@ -133,7 +134,7 @@ def _plan(unit: str, name: str, status: UnitStatus, path: str, before: str | Non
         raise AdoptionError(
             f"files of {unit} have changed since systemd read them: look at them, run systemctl daemon-reload and try again"
         )
-    makes_directory = "made_directory=yes" in before if before is not None else not os.path.isdir(os.path.dirname(path))
+    makes_directory = not os.path.isdir(os.path.dirname(path)) if before is None else made_directory(before)
     return plan_adoption(
         unit,
         name,

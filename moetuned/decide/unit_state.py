@@ -79,5 +79,6 @@ def is_stopped_by_owner(status: UnitStatus) -> bool:
 
 
 def _stopped_before_its_end(status: UnitStatus) -> bool:
-    left, ended = status.left_active_at, status.main_exited_at
-    return left is not None and ended is not None and left < ended
+    """Whether the unit was no longer active when its last process still ran; a start that failed never made it active."""
+    began, left, ended = status.main_started_at, status.left_active_at, status.main_exited_at
+    return began is not None and left is not None and ended is not None and began <= left < ended

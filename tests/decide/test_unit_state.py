@@ -55,10 +55,10 @@ def test_how_it_ended(status: UnitStatus, how: str | None) -> None:
     "status",
     [
         unit("inactive", "dead"),  # never started since the boot
-        unit("inactive", "dead", main_code=1, main_status=0, left_active_at=10, main_exited_at=20),  # systemctl stop
-        unit("inactive", "dead", main_code=2, main_status=15, left_active_at=10, main_exited_at=20),
-        unit("failed", "failed", "exit-code", main_code=1, main_status=1, left_active_at=10, main_exited_at=20),  # stopped, and failed at it
-        unit("failed", "failed", "timeout", main_code=2, main_status=9, left_active_at=10, main_exited_at=90),
+        unit("inactive", "dead", main_code=1, main_status=0, main_started_at=5, left_active_at=10, main_exited_at=20),  # systemctl stop
+        unit("inactive", "dead", main_code=2, main_status=15, main_started_at=5, left_active_at=10, main_exited_at=20),
+        unit("failed", "failed", "exit-code", main_code=1, main_status=1, main_started_at=5, left_active_at=10, main_exited_at=20),  # stopped, and failed at it
+        unit("failed", "failed", "timeout", main_code=2, main_status=9, main_started_at=5, left_active_at=10, main_exited_at=90),
         UnitStatus("llama.service", "masked", "inactive", "dead", "exit-code"),
     ],
 )  # fmt: skip
@@ -70,14 +70,61 @@ def test_stopped_by_its_owner(status: UnitStatus) -> None:
 @pytest.mark.parametrize(
     "status",
     [
-        unit("failed", "failed", "exit-code", main_code=1, main_status=1, left_active_at=20, main_exited_at=19),
-        unit("failed", "failed", "signal", main_code=2, main_status=9, left_active_at=20, main_exited_at=20),
+        unit(
+            "failed",
+            "failed",
+            "exit-code",
+            main_code=1,
+            main_status=1,
+            main_started_at=5,
+            left_active_at=20,
+            main_exited_at=19,
+        ),
+        unit(
+            "failed",
+            "failed",
+            "signal",
+            main_code=2,
+            main_status=9,
+            main_started_at=5,
+            left_active_at=20,
+            main_exited_at=20,
+        ),
         unit(
             "failed", "failed", "oom-kill", main_code=2, main_status=9, left_active_at=10, main_exited_at=20
         ),  # OOMPolicy=stop
-        unit("failed", "failed", "watchdog", main_code=2, main_status=6, left_active_at=10, main_exited_at=20),
-        unit("failed", "failed", "start-limit-hit", main_code=1, main_status=1, left_active_at=10, main_exited_at=20),
+        unit(
+            "failed",
+            "failed",
+            "watchdog",
+            main_code=2,
+            main_status=6,
+            main_started_at=5,
+            left_active_at=10,
+            main_exited_at=20,
+        ),
+        unit(
+            "failed",
+            "failed",
+            "start-limit-hit",
+            main_code=1,
+            main_status=1,
+            main_started_at=5,
+            left_active_at=10,
+            main_exited_at=20,
+        ),
         unit("failed", "failed", "exit-code", main_code=1, main_status=203),  # it was never active
+        # It crashed, and the start after that failed before it was active again.
+        unit(
+            "failed",
+            "failed",
+            "exit-code",
+            main_code=1,
+            main_status=203,
+            main_started_at=15,
+            left_active_at=10,
+            main_exited_at=20,
+        ),
         unit("inactive", "dead", "oom-kill", main_code=2, main_status=9),
     ],
 )
@@ -115,6 +162,7 @@ numbers = st.none() | st.integers(1, 100)
         main_pid=numbers,
         main_code=numbers,
         main_status=numbers,
+        main_started_at=numbers,
         left_active_at=numbers,
         main_exited_at=numbers,
         job=st.booleans(),

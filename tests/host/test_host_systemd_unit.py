@@ -138,7 +138,7 @@ def test_a_restart_with_the_same_values_writes_nothing(systemctl: FakeSystemctl,
 
 @pytest.mark.parametrize(
     "show", [shown("inactive", "dead"), shown("inactive", "dead", LoadState="masked"),
-             shown("failed", "failed", Result="exit-code", ExecMainCode="1", ExecMainStatus="1", ActiveExitTimestampMonotonic="5",
+             shown("failed", "failed", Result="exit-code", ExecMainCode="1", ExecMainStatus="1", ExecMainStartTimestampMonotonic="3", ActiveExitTimestampMonotonic="5",
                    ExecMainExitTimestampMonotonic="9")]
 )  # fmt: skip
 def test_what_its_owner_stopped_is_never_started(systemctl: FakeSystemctl, place: Place, show: str) -> None:

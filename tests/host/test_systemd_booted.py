@@ -248,6 +248,19 @@ def test_one_that_crashes_was_not_stopped_and_is_started_again(units: Units) -> 
     assert units.ask("a", ("look",))[0]["pid"] not in (None, pid)
 
 
+def test_a_start_that_fails_after_a_crash_is_no_stop(units: Units) -> None:
+    units.machine.write("/opt/bin/goes", "#!/bin/sh\nexec sleep 1000\n", 0o755)
+    units.make("a", "[Service]\nType=exec\nExecStart=/opt/bin/goes\n")
+    units.start("a")
+    units.machine.path("/opt/bin/goes").unlink()
+    _, refused_start, _ = units.ask("a", ("die", 9), ("restart", {}), ("look",))
+    assert refused_start is None, "it is under way"
+    units.machine.systemctl("start", "a.service", check=False)
+    looked = units.ask("a", ("look",))[0]
+    assert (looked["pid"], looked["changing"], looked["stopped_by_owner"]) == (None, False, False)
+    assert looked["ended"] == "could not be started: its program cannot be run (EXEC)"
+
+
 def test_between_two_starts_it_is_changing(units: Units) -> None:
     units.make("a", SLEEPS + "Restart=on-failure\nRestartSec=1h\n")
     units.start("a")
