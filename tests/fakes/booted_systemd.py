@@ -22,14 +22,23 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-_PROGRAMS = ("unshare", "nsenter", "mount", "pivot_root", "systemctl", "ip")
+PYTHON_PATH = ":".join(dict.fromkeys((str(ROOT), *filter(os.path.isabs, os.environ.get("PYTHONPATH", "").split(":")))))
+"""Where Python finds the project and what it needs, for units, too."""
+_PROGRAMS = ("unshare", "nsenter", "mount", "pivot_root", "systemctl")
 _INIT = "/usr/lib/systemd/systemd"
 _ETC = ("passwd", "group", "nsswitch.conf", "ld.so.cache", "alternatives")
 _BOOT_SECONDS = 60
 _CLI = "import sys; from moetuned.cli.main import run; sys.exit(run(sys.argv[1:]))"
 
+# Sets IFF_UP of lo (SIOCSIFFLAGS of netdevice(7)).
+_LOOPBACK = """
+import fcntl, socket, struct
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+    fcntl.ioctl(any_socket, 0x8914, struct.pack("16sh14x", b"lo", 1))
+"""
 _PREPARE = r"""
 set -eu
+"$PYTHON" -c "$LOOPBACK"
 mount --make-rprivate /
 mount -t tmpfs -o mode=755 tmpfs "$W"
 R=$W/root
@@ -86,7 +95,6 @@ mkdir .old && pivot_root . .old && cd / && umount -l /.old && rmdir /.old
 # In a container systemd leaves that to who made it; what it mounts for a service does not arrive there otherwise.
 mount --make-rshared /
 hostname moetuned-test
-ip link set lo up
 echo prepared >/moetuned-test/up
 exec env -i container=moetuned-test PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C \
     /usr/lib/systemd/systemd --unit=moetuned-test.target --log-target=journal </dev/null >/dev/console 2>&1
@@ -129,7 +137,7 @@ class BootedSystemd:
         ]
         result = subprocess.run(
             command,
-            env={"PATH": os.environ.get("PATH", os.defpath), "PYTHONPATH": str(ROOT), **(environment or {})},
+            env={"PATH": os.environ.get("PATH", os.defpath), "PYTHONPATH": PYTHON_PATH, **(environment or {})},
             capture_output=True,
             text=True,
             timeout=120,
@@ -168,8 +176,8 @@ def _hierarchy() -> str:
 
 def _readable() -> list[str]:
     """Python and the project, where they are not below /usr anyway."""
-    wanted = {str(ROOT), sys.prefix, sys.base_prefix, str(Path(sys.executable).resolve().parent.parent)}
-    apart = [path for path in sorted(wanted) if not path.startswith("/usr/")]
+    wanted = {*PYTHON_PATH.split(":"), sys.prefix, sys.base_prefix, str(Path(sys.executable).resolve().parent.parent)}
+    apart = [path for path in sorted(wanted) if path != "/usr" and not path.startswith("/usr/") and os.path.isdir(path)]
     return [path for path in apart if not any(path.startswith(f"{other}/") for other in apart if other != path)]
 
 
@@ -208,6 +216,8 @@ def _process(work: str, cgroup: str) -> Iterator[BootedSystemd]:
         env={
             "PATH": os.environ.get("PATH", os.defpath),
             "PREPARE": _PREPARE,
+            "PYTHON": sys.executable,
+            "LOOPBACK": _LOOPBACK,
             "W": f"{work}/root",
             "UP": up,
             "CONSOLE": console,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes.booted_systemd import ROOT, BootedSystemd
+from fakes.booted_systemd import PYTHON_PATH, ROOT, BootedSystemd
 
 pytestmark = pytest.mark.systemd
 
@@ -19,7 +19,7 @@ UNIT = f"""\
 [Unit]
 Description=A backend of the test's own
 [Service]
-Environment="PYTHONPATH={ROOT}" LLAMA_ARG_CACHE_RAM=64
+Environment="PYTHONPATH={PYTHON_PATH}" LLAMA_ARG_CACHE_RAM=64
 ExecStart={sys.executable} -m moetuned.simulator serve \\
     # the model
     --model "{MODEL}" --port 8080 \\
@@ -334,6 +334,7 @@ test -w "$(echo "$@" | sed 's/.*--slot-save-path \\([^ ]*\\).*/\\1/')" && echo s
 key=$(echo "$@" | sed 's/.*--api-key-file \\([^ ]*\\).*/\\1/')
 echo "user $(id -u), key $(cat "$key")."
 shift_two=$(echo "$@" | sed 's/ --api-key-file [^ ]*//; s/ --slot-save-path [^ ]*//')
+export PYTHONPATH=/opt/source:{PYTHON_PATH}
 cd /opt/source && exec {sys.executable} -m moetuned.simulator serve $shift_two
 """,
         0o755,
