@@ -19,6 +19,7 @@ UNIT = f"""\
 [Unit]
 Description=A backend of the test's own
 [Service]
+Type=exec
 Environment="PYTHONPATH={PYTHON_PATH}" LLAMA_ARG_CACHE_RAM=64
 ExecStart={sys.executable} -m moetuned.simulator serve \\
     # the model
@@ -116,8 +117,8 @@ def units(machine_with_model: BootedSystemd) -> Iterator[Units]:
     machine.systemctl("daemon-reload")
 
 
-SLEEPS = "[Service]\nExecStart=/bin/sleep 1000\n"
-STUBBORN = "[Service]\nExecStart=/bin/sh -c 'trap \"\" TERM; while :; do sleep 1000; done'\nTimeoutStopSec=1h\n"
+SLEEPS = "[Service]\nType=exec\nExecStart=/bin/sleep 1000\n"
+STUBBORN = "[Service]\nType=exec\nExecStart=/bin/sh -c 'trap \"\" TERM; echo ready; while :; do sleep 1000; done'\nTimeoutStopSec=1h\n"
 
 
 def test_the_whole_story(units: Units) -> None:
@@ -155,10 +156,9 @@ def test_the_whole_story(units: Units) -> None:
 def test_without_the_file_it_starts_as_it_did(units: Units) -> None:
     """Also with every kind of quoting on its command; what is not a value is what it was, to the last letter."""
     odd = r"""ExecStart=-/opt/bin/llama-server --alias "it's 100%% $$5" 'x "y"' a\sb\\c --tag=%N-${TAG} "-c" '4096' --x=\t\; \; -np=2"""
-    units.machine.write("/opt/bin/llama-server", "#!/bin/sh\nexec sleep 1000 <<-:\n:\n", 0o755)
     units.machine.write("/opt/bin/llama-server", f"#!{sys.executable}\nimport signal\nsignal.pause()\n", 0o755)
     odd = odd.replace(r"\t\; ", r"\t ")
-    units.make("odd", f"[Service]\nEnvironment=TAG=t\n{odd}\n")
+    units.make("odd", f"[Service]\nType=exec\nEnvironment=TAG=t\n{odd}\n")
     units.start("odd")
     argv = units.argv("odd")
     assert argv[2:] == [
@@ -249,9 +249,10 @@ def test_one_that_crashes_was_not_stopped_and_is_started_again(units: Units) -> 
 
 
 def test_a_start_that_fails_after_a_crash_is_no_stop(units: Units) -> None:
-    units.machine.write("/opt/bin/goes", "#!/bin/sh\nexec sleep 1000\n", 0o755)
+    units.machine.write("/opt/bin/goes", "#!/bin/sh\necho ready\nexec sleep 1000\n", 0o755)
     units.make("a", "[Service]\nType=exec\nExecStart=/opt/bin/goes\n")
     units.start("a")
+    units.heard("a", "ready")
     units.machine.path("/opt/bin/goes").unlink()
     _, refused_start, _ = units.ask("a", ("die", 9), ("restart", {}), ("look",))
     assert refused_start is None, "it is under way"
@@ -280,15 +281,18 @@ def test_between_two_starts_it_is_changing(units: Units) -> None:
     ],
 )
 def test_one_that_cannot_be_started(units: Units, text: str, ended: str) -> None:
-    units.make("a", f"[Service]\nType=exec\n{text}\n")
+    # One whose start is over when its process is.
+    units.make("a", f"[Service]\nType=oneshot\n{text}\n")
     units.machine.systemctl("start", "a.service", check=False)
-    units.machine.systemctl("is-active", "a.service", check=False)
     looked = units.ask("a", ("look",))[0]
     assert (looked["pid"], looked["stopped_by_owner"], looked["ended"]) == (None, False, ended)
 
 
 def test_one_that_failed_too_often_is_started_when_it_is_asked_for(units: Units) -> None:
-    units.make("a", "[Unit]\nStartLimitBurst=2\nStartLimitIntervalSec=1h\n[Service]\nExecStart=/bin/sh -c 'exit 5'\n")
+    units.make(
+        "a",
+        "[Unit]\nStartLimitBurst=2\nStartLimitIntervalSec=1h\n[Service]\nType=oneshot\nExecStart=/bin/sh -c 'exit 5'\n",
+    )
     for _ in range(3):
         units.machine.systemctl("start", "a.service", check=False)
     assert "repeated too quickly" in units.machine.journal("a.service")
@@ -303,6 +307,7 @@ def test_one_that_failed_too_often_is_started_when_it_is_asked_for(units: Units)
 def test_a_stop_that_is_under_way_goes_before_a_restart(units: Units) -> None:
     units.make("a", STUBBORN)
     units.start("a")
+    units.heard("a", "ready")
     units.machine.systemctl("stop", "--no-block", "a.service")
     looked, refused, _ = units.ask("a", ("look",), ("restart", {}), ("kill",))
     assert (looked["changing"], looked["stopped_by_owner"]) == (True, False)
@@ -315,6 +320,7 @@ def test_a_stop_that_is_under_way_goes_before_a_restart(units: Units) -> None:
 def test_a_restart_that_waits_for_the_end_goes_on_when_it_is_killed(units: Units) -> None:
     units.make("a", STUBBORN)
     units.start("a")
+    units.heard("a", "ready")
     before, _, waiting, _ = units.ask("a", ("look",), ("restart", {}), ("look",), ("kill",))
     assert waiting["changing"]
     assert not waiting["stopped_by_owner"]
