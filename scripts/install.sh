@@ -2,8 +2,8 @@
 # Puts moetuned on this machine. Run as root from a checkout: sudo make install
 #   /opt/moetuned          the program in a venv of its own, and a list of all that was installed
 #   PREFIX/bin             links moetuned and moetunectl (PREFIX: /usr/local)
-#   PREFIX/lib/systemd     the unit (/etc/systemd/system when PREFIX is not one that systemd looks in)
-#   /etc/moetuned          config, conf.d and hooks.d; what is there already is never overwritten
+#   PREFIX/lib/systemd     the units (/etc/systemd/system when PREFIX is not one that systemd looks in)
+#   /etc/moetuned          config, conf.d, hooks.d and backends; what is there already is never overwritten
 # With DESTDIR everything goes below that directory and nothing of the running machine is touched (no group, no systemd).
 set -eu
 umask 022
@@ -84,7 +84,7 @@ done
 find "$new" -name __pycache__ -type d -prune -exec rm -rf {} +
 "$new/bin/python" -m compileall -q -s "$new" -p "$opt" "$new/lib" >/dev/null || true
 mkdir "$new/share"
-install -m 0644 etc/moetuned.yaml "$new/share/moetuned.yaml"
+install -m 0644 etc/moetuned.yaml etc/backends/example.env "$new/share/"
 install -m 0755 etc/hooks.d/* "$new/share/"
 install -m 0755 scripts/uninstall.sh "$new/uninstall.sh"
 
@@ -142,13 +142,17 @@ directory "$prefix/bin"
 directory "$units"
 directory "$etc/conf.d"
 directory "$etc/hooks.d"
+directory "$etc/backends"
 config etc/moetuned.yaml "$etc/moetuned.yaml" 0644
+config etc/backends/example.env "$etc/backends/example.env" 0644
 for hook in etc/hooks.d/*; do
     config "$hook" "$etc/hooks.d/$(basename "$hook")" 0755
 done
 sed "s|/usr/local/bin/|$prefix/bin/|g" systemd/moetuned.service >"$work/moetuned.service"
 note "file $units/moetuned.service"
 install -m 0644 "$work/moetuned.service" "$dest$units/moetuned.service"
+note "file $units/moetuned-backend@.service"
+install -m 0644 "systemd/moetuned-backend@.service" "$dest$units/moetuned-backend@.service"
 for name in moetuned moetunectl; do
     note "link $prefix/bin/$name"
     ln -sfn "$opt/bin/$name" "$dest$prefix/bin/$name"

@@ -47,6 +47,12 @@ if [ -z "$dest" ]; then
             fail "$journal still has settings that could not be rolled back or read; see what it says, set them by hand, remove it and run this again. Nothing was removed"
         fi
     done
+    for drop_in in /etc/systemd/system/*.service.d/zz-moetuned.conf; do
+        [ -e "$drop_in" ] || continue
+        unit=$(basename "$(dirname "$drop_in")" .d)
+        "$ctl" backend adopt --undo "$unit" ||
+            fail "the drop-in of $unit could not be taken away (see above); look at it, remove it by hand and run this again. Nothing was removed"
+    done
     "$ctl" tune unpersist ||
         fail "files that keep settings over a reboot could not be removed (see above); look at them, remove them by hand and run this again. Nothing was removed"
 fi

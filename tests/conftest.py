@@ -3,7 +3,18 @@
 No test asserts how long something takes, hypothesis's deadline included: speed is measured in tests/bench.
 """
 
+from collections.abc import Iterator
+
+import pytest
+from fakes.booted_systemd import BootedSystemd, booted
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("moetuned", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("moetuned")
+
+
+@pytest.fixture(scope="module")
+def booted_systemd() -> Iterator[BootedSystemd]:
+    """A systemd for all tests of a module; mark them `systemd`."""
+    with booted() as machine:
+        yield machine

@@ -46,7 +46,8 @@ def test_files_are_where_they_belong(staged):
     for name in (
         "opt/moetuned/bin/moetuned", "opt/moetuned/bin/moetunectl", "opt/moetuned/installed", "opt/moetuned/uninstall.sh",
         "etc/moetuned/moetuned.yaml", "etc/moetuned/conf.d", "etc/moetuned/hooks.d/10-log-line",
-        "usr/local/lib/systemd/system/moetuned.service",
+        "usr/local/lib/systemd/system/moetuned.service", "usr/local/lib/systemd/system/moetuned-backend@.service",
+        "etc/moetuned/backends/example.env", "opt/moetuned/share/example.env",
     ):  # fmt: skip
         assert (staged / name).exists(), name
     for name in ("moetuned", "moetunectl"):

@@ -6,7 +6,13 @@ from pathlib import Path
 
 import pytest
 
-UNIT = Path(__file__).resolve().parent.parent / "systemd" / "moetuned.service"
+from moetuned.decide.unit_adoption import VALUES, set_by
+from moetuned.parse.unit_file import UnitFile, merge_service, parse_unit_file
+
+ROOT = Path(__file__).resolve().parent.parent
+UNIT = ROOT / "systemd" / "moetuned.service"
+BACKEND = ROOT / "systemd" / "moetuned-backend@.service"
+EXAMPLE = ROOT / "etc" / "backends" / "example.env"
 
 
 @pytest.fixture(scope="module")
@@ -39,10 +45,32 @@ def test_original_settings_are_noted_after_others_have_set_theirs(unit):
     assert "systemd-sysctl.service" in unit["Unit"]["After"].split()
 
 
+def test_a_backends_unit_takes_what_a_restart_changes_from_moetuneds_file():
+    """As `moetunectl backend adopt` would see it; the example has every variable that it uses."""
+    unit = UnitFile("/u", BACKEND.read_text())
+    service = merge_service([unit])
+    files = [value.removeprefix("-").replace("%i", "glm") for _, value in service.environment_files]
+    assert files == ["/etc/moetuned/backends/glm.env", "/run/moetuned/backends/glm.env"]
+    assert set(set_by(service, files[-1], files).variables) == set(VALUES)
+    example = set(re.findall(r"^([A-Z_]+)=", EXAMPLE.read_text(), re.MULTILINE))
+    used = set(re.findall(r"\$\{?([A-Z_]+)", service.commands[0][1]))
+    assert used == example
+
+
+def test_a_backends_unit_reaches_models_and_graphics_cards_and_says_why_it_ended():
+    lines = {line.key: line.value for line in parse_unit_file(BACKEND.read_text()) if line.section == "Service"}
+    assert not {"PrivateDevices", "ProtectClock", "MemoryDenyWriteExecute", "DevicePolicy", "PrivateNetwork"} & set(
+        lines
+    )
+    assert (lines["ProtectHome"], lines["OOMPolicy"], lines["Restart"]) == ("read-only", "stop", "on-failure")
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
-def test_systemd_finds_nothing_wrong(tmp_path):
-    copy = tmp_path / "moetuned.service"
-    copy.write_text(re.sub(r"/usr/local/bin/moetune(d|ctl)", "/bin/true", UNIT.read_text()))
+@pytest.mark.parametrize("unit", [UNIT, BACKEND], ids=lambda path: path.name)
+def test_systemd_finds_nothing_wrong(unit, tmp_path):
+    copy = tmp_path / unit.name.replace("@", "@glm")
+    text = re.sub(r"/usr/local/bin/moetune(d|ctl)", "/bin/true", unit.read_text())
+    copy.write_text(text.replace("ExecStart=llama-server", "ExecStart=/bin/true"))
     result = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", str(copy)], capture_output=True, text=True, check=False
     )

@@ -34,7 +34,7 @@ def _names() -> list[str]:
     name="backend",
     cls=_Files,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Examples:\n\n\b\n  moetunectl backend list\n  moetunectl backend show glm\n  sudo moetunectl backend restart glm --context 8192",
+    epilog="Examples:\n\n\b\n  moetunectl backend list\n  moetunectl backend show glm\n  sudo moetunectl backend restart glm --context 8192\n  moetunectl backend adopt llama.service",
 )
 def command() -> None:
-    """See the backends, and restart, pause or resume one."""
+    """See the backends; restart, pause or resume one; adopt one that a unit of systemd starts."""

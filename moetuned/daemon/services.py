@@ -16,8 +16,10 @@ def service_of(config: Backend, state_directory: str) -> Service:
     """
     preferred = values_of(preferred_plan(config))
     match config.supervise:
-        case SuperviseUnit():
-            raise ValueError("to come")
+        case SuperviseUnit(unit=unit):
+            from moetuned.host.systemd_unit import SystemdUnit
+
+            return SystemdUnit(config.name, unit)
         case SuperviseContainer(container=container, run=run, engine=engine):
             from moetuned.host.container import Container
             from moetuned.schema.container import ContainerRecord

@@ -11,7 +11,7 @@ from backend_scenes import FakeDaemon
 from moetuned.cli import main
 from moetuned.cli.backend import command as group
 
-SUBCOMMANDS = ("list", "pause", "restart", "resume", "show")
+SUBCOMMANDS = ("adopt", "list", "pause", "restart", "resume", "show")
 
 
 def test_subcommands_are_found_by_file_and_are_no_commands_of_their_own() -> None:

@@ -9,7 +9,8 @@ import pytest
 from moetuned.daemon.services import service_of
 from moetuned.host.container import Container
 from moetuned.host.script_service import Script
-from moetuned.schema.config import Backend, Context, SuperviseCommand, SuperviseContainer
+from moetuned.host.systemd_unit import SystemdUnit
+from moetuned.schema.config import Backend, Context, SuperviseCommand, SuperviseContainer, SuperviseUnit
 
 
 def test_a_container(tmp_path: Path) -> None:
@@ -33,6 +34,12 @@ def test_a_script(tmp_path: Path) -> None:
     assert isinstance(service, Script)
     assert service.what == "the script /no/such/again"
     assert service.settable() == {"context"}
+
+
+def test_a_unit(tmp_path: Path) -> None:
+    service = service_of(Backend(name="glm", supervise=SuperviseUnit(unit="llama.service")), str(tmp_path))
+    assert isinstance(service, SystemdUnit)
+    assert service.what == "the unit llama.service"
 
 
 def test_one_that_nobody_supervises_has_no_manager(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from moetuned.host import system_program
-from moetuned.host.system_program import ProgramError, find_program, run_program
+from moetuned.host.system_program import ProgramError, ask_program, find_program, run_program
 
 
 def program(directory: Path, name: str, script: str) -> None:
@@ -59,3 +59,29 @@ def test_it_cannot_speak_to_the_service_manager_and_gets_no_shell(
     names = {line.partition("=")[0] for line in (programs / "environment").read_text().splitlines()}
     assert names <= {"PATH", "LC_ALL", "PWD", "OLDPWD", "SHLVL", "_"}, "nothing but what a shell sets itself"
     assert (programs / "arguments").read_text() == "a b\n$(touch /tmp/x); *\n"
+
+
+def test_what_a_program_prints(programs: Path) -> None:
+    program(programs, "tells", "printf 'a\\377\\n'; echo not this >&2; cat")
+    assert ask_program("tells", (), "x", 20.0, 100) == "a\ufffd\n"
+
+
+def test_a_program_that_prints_too_much_or_fails_or_hangs(programs: Path) -> None:
+    program(programs, "endless", "yes")
+    with pytest.raises(ProgramError, match="endless printed more than 1000 bytes"):
+        ask_program("endless", (), "x", 20.0, 1000)
+    program(programs, "bad", "yes | head -c 500; yes complaint | head -c 100000 >&2; exit 3")
+    with pytest.raises(ProgramError, match="bad failed with code 3: complaint") as caught:
+        ask_program("bad", (), "x", 20.0, 1000)
+    assert len(str(caught.value)) < 400
+    program(programs, "hangs", "echo a; exec sleep 100")
+    with pytest.raises(ProgramError, match="hangs did not end within 0 s"):
+        ask_program("hangs", (), "x", 0.05, 1000)
+    with pytest.raises(ProgramError, match="there is no program absent; install x"):
+        ask_program("absent", (), "x", 1.0, 1000)
+
+
+def test_a_program_that_closes_its_output_and_goes_on_is_ended(programs: Path) -> None:
+    program(programs, "silent", "exec sleep 100 >&- 2>&-")
+    with pytest.raises(ProgramError, match="silent did not end within 0 s"):
+        ask_program("silent", (), "x", 0.1, 1000)

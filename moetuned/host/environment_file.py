@@ -1,0 +1,99 @@
+"""The file of variables that an adopted unit reads: /run/moetuned/backends/NAME.env, one NAME=value a line (systemd.exec(5)).
+
+Root writes it and systemd reads it, as root. What it said before is kept beside it until the next change, so that a change that did
+not come about can be taken back, also by the next daemon.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+from collections.abc import Mapping
+
+from moetuned.host.durable_file import make_private_directory, read_private, remove_durably, sync_directory
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
+_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
+_VALUE = re.compile(r"-?[0-9]{1,10}|[a-z][a-z0-9_]{0,15}")
+_LINE = re.compile(rf"({_VARIABLE.pattern})=({_VALUE.pattern})")
+_FIRST = "# Written by moetuned: what this backend is started with. Without this file it starts as its unit says.\n"
+_LIMIT_BYTES = 16 << 10
+_NOTHING = b"# There was no file.\n"
+
+
+def read_variables(name: str, directory: str) -> dict[str, str]:
+    """What the file of backend `name` says; empty where there is none. Lines that moetuned does not write are left out. Raises OSError."""
+    found = {}
+    for line in read_private(_path(name, directory), _LIMIT_BYTES).decode("utf-8", "replace").split("\n"):
+        match = _LINE.fullmatch(line)
+        if match is not None:
+            found[match[1]] = match[2]
+    return found
+
+
+def write_variables(name: str, values: Mapping[str, str], directory: str) -> None:
+    """Make the file say `values` (whole numbers, or words such as q8_0) and nothing else, in one step, with mode 0600.
+
+    What it said is on the disk before. Raises OSError; then nothing has changed. Raises ValueError for what is no variable or value.
+    """
+    for variable, value in values.items():
+        if not _VARIABLE.fullmatch(variable) or not _VALUE.fullmatch(value):
+            raise ValueError(f"{variable}={value} is nothing that moetuned gives a backend")
+    path = _path(name, directory)
+    make_private_directory(directory)
+    before = read_private(path, _LIMIT_BYTES)
+    _replace(_kept(path), before or _NOTHING)
+    _replace(path, (_FIRST + "".join(f"{variable}={values[variable]}\n" for variable in sorted(values))).encode())
+
+
+def take_back(name: str, directory: str) -> bool:
+    """Make the file what it was before the last change; False where nothing is kept of that. Raises OSError."""
+    path = _path(name, directory)
+    before = read_private(_kept(path), _LIMIT_BYTES)
+    if not before:
+        return False
+    if before == _NOTHING:
+        remove_durably(path)
+    else:
+        _replace(path, before)
+    remove_durably(_kept(path))
+    return True
+
+
+def forget(name: str, directory: str) -> None:
+    """Remove the file and what is kept of it; nothing happens where there is none. Raises OSError."""
+    path = _path(name, directory)
+    for each in (path, _kept(path)):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            remove_durably(each)
+
+
+def _replace(path: str, data: bytes) -> None:
+    """Raises OSError with `path`, whatever step failed."""
+    beside = f"{path}.new"
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(beside)  # left by one that was killed
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        with open(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+        sync_directory(os.path.dirname(path))
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.unlink(beside)
+        raise OSError(error.errno or errno.EIO, error.strerror or str(error), path) from error
+
+
+def _kept(path: str) -> str:
+    return f"{path}.before"
+
+
+def _path(name: str, directory: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is no name of a backend")
+    return f"{directory}/{name}.env"
