@@ -102,6 +102,8 @@ class Supervisor:
         self.before_start: str | None = None
         """What was different at its last start from what the config asks for, and why; None: nothing."""
         self._recorded: backend_record.BackendRecord | None = None
+        self._due: float | None = None
+        """When the loop was last told to come back for what waits, monotonic seconds."""
         self.state = sv.Supervision(config.name, preferred_plan(config), timing)
 
     @property
@@ -234,6 +236,11 @@ class Supervisor:
                     self.say(name, message)
                 case sv.Note(message=message):
                     log.warning("%s", message)
+        # Not left to the next look, which may be seconds away: memory that runs out does not wait for it.
+        due = self.state.kill_at if self.state.retry_at is None else self.state.retry_at
+        if due is not None and due != self._due:
+            self._loop.call_at(due, self.tick)
+        self._due = due
 
     def _start(self, plan: sv.LaunchPlan) -> None:
         command = self._supervise.command

@@ -125,6 +125,29 @@ def test_one_that_does_not_end_is_killed(rig: Rig) -> None:
     assert backend_record.read("glm", rig.directory) is None
 
 
+def test_for_a_restart_it_is_killed_when_its_time_is_up_not_at_the_next_look(rig: Rig) -> None:
+    supervisor = rig.make()
+    supervisor.start()
+    supervisor.healthy()
+    supervisor.restart(sv.LaunchPlan(2048, 0))
+    rig.clock.now += TIMING.restart_seconds - 0.01
+    rig.loop.run_once(0)
+    assert rig.spawn.started[0].signals == ["TERM"]
+    rig.clock.now += 0.01
+    rig.loop.run_once(0)
+    assert rig.spawn.started[0].signals == ["TERM", "KILL"]
+    rig.end(rig.spawn.started[0], -9)
+    assert len(rig.spawn.started) == 2
+
+
+def test_after_a_crash_it_is_started_when_that_is_due_not_at_the_next_look(rig: Rig) -> None:
+    rig.make().start()
+    rig.end(rig.spawn.started[0], 1)
+    rig.clock.now += TIMING.backoff_seconds[0]
+    rig.loop.run_once(0)
+    assert len(rig.spawn.started) == 2
+
+
 def test_a_crash_loop_ends_in_the_breaker_and_a_retry_begins_anew(rig: Rig) -> None:
     supervisor = rig.make()
     supervisor.start()
