@@ -22,6 +22,7 @@ from moetuned.state import backend_record
 log = logging.getLogger(__name__)
 
 Say = Callable[[EventName, str], None]
+_UNTOLD = "%s: whether an earlier moetuned started it cannot be told by its record: %s"
 
 
 class Prepared(msgspec.Struct, frozen=True):
@@ -277,7 +278,7 @@ class Supervisor:
         try:
             process = spawn.start(
                 argv,
-                environment=spawn.child_environment(os.environ, supervise.environment),
+                environment=spawn.child_environment(os.environ, supervise.environment) | self._marks(plan),
                 directory=supervise.directory,
                 cgroup_directory=supervise.cgroup,
                 log_path=supervise.log,
@@ -328,25 +329,26 @@ class Supervisor:
             self._recorded = record
         except OSError as error:
             log.warning(
-                "%s: cannot record its process in %s (%s): if moetuned dies, the next one will not find it",
+                "%s: cannot record its process in %s (%s): if moetuned dies, the next one forgets how often it was restarted",
                 self.config.name, self._directory, error.strerror,
             )  # fmt: skip
 
+    @property
+    def _mark(self) -> str:
+        return f"{self._directory}/{self.config.name}"
+
+    def _marks(self, plan: sv.LaunchPlan) -> dict[str, str]:
+        return {spawn.MARK: self._mark, spawn.PLAN: msgspec.json.encode(plan).decode()}
+
     def _adopt(self) -> bool:
         try:
-            record = backend_record.read(self.config.name, self._directory)
-            if record is None or record.boot_id != spawn.boot_id():
-                return False
-            # They count whether its process still runs or not. No restart lies ahead.
-            now = self._clock.monotonic()
-            kept = tuple(sorted(at for at in record.relief_restarts_at if at <= now))
-            self.relief_restarts = kept[-backend_record.MOST_RESTARTS :]
-            process = spawn.adopt(ProcessIdentity(record.pid, record.start_ticks))
-        except (backend_record.RecordError, OSError) as error:
-            log.warning("%s: whether an earlier moetuned started it cannot be told: %s", self.config.name, error)
+            found = self._recorded_process() or self._unrecorded_process()
+        except OSError as error:
+            log.warning(_UNTOLD, self.config.name, error)
             return False
-        if process is None:
+        if found is None:
             return False
+        record, process = found
         plan = sv.LaunchPlan(
             record.context_length, record.prompt_cache_mib, record.slots, record.checkpoints, record.cache_type
         )
@@ -362,6 +364,48 @@ class Supervisor:
         )  # fmt: skip
         self._watch(process)
         return True
+
+    def _recorded_process(self) -> tuple[backend_record.BackendRecord, spawn.SupervisedProcess] | None:
+        """The process that is recorded, if it still runs. Raises OSError."""
+        try:
+            record = backend_record.read(self.config.name, self._directory)
+        except (backend_record.RecordError, OSError) as error:
+            log.warning(_UNTOLD, self.config.name, error)
+            return None
+        if record is None or record.boot_id != spawn.boot_id():
+            return None
+        # They count whether its process still runs or not. No restart lies ahead.
+        now = self._clock.monotonic()
+        kept = tuple(sorted(at for at in record.relief_restarts_at if at <= now))
+        self.relief_restarts = kept[-backend_record.MOST_RESTARTS :]
+        process = spawn.adopt(ProcessIdentity(record.pid, record.start_ticks))
+        return None if process is None else (record, process)
+
+    def _unrecorded_process(self) -> tuple[backend_record.BackendRecord, spawn.SupervisedProcess] | None:
+        """One that an earlier daemon started and could not record: its environment says whose it is. Raises OSError."""
+        found = spawn.marked(self._mark)
+        process = None if found is None else spawn.adopt(found[0])
+        if found is None or process is None:
+            return None
+        identity, text = found
+        try:
+            plan = msgspec.json.decode(text, type=sv.LaunchPlan)
+        except msgspec.MsgspecError:
+            plan = self.state.plan
+        record = backend_record.BackendRecord(
+            name=self.config.name,
+            pid=identity.pid,
+            start_ticks=identity.start_ticks,
+            argv=(),
+            context_length=plan.context_length,
+            boot_id=spawn.boot_id(),
+            prompt_cache_mib=plan.prompt_cache_mib,
+            relief_restarts_at=self.relief_restarts,
+            slots=plan.slots,
+            checkpoints=plan.checkpoints,
+            cache_type=plan.cache_type,
+        )
+        return record, process
 
     def _watch(self, process: spawn.SupervisedProcess) -> None:
         self.process = process

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from moetuned.host.cgroup import JOIN_FAILED_CODE, check_directory, joining
-from moetuned.host.processes import ProcessHandle, ProcessIdentity, identify
+from moetuned.host.processes import ProcessHandle, ProcessIdentity, identify, variables
 from moetuned.host.system_program import find_program
 from moetuned.schema.config import ResourceLimits
 from moetuned.schema.units import parse_bytes
@@ -25,6 +25,11 @@ log = logging.getLogger(__name__)
 
 _SERVICE_VARIABLES = ("NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC", "LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PID")
 """A child that had them could speak to the service manager in the daemon's name."""
+
+
+MARK = "MOETUNED_BACKEND"
+"""In the environment of what is started: whose backend it is. So it is found again where no record of it could be written."""
+PLAN = "MOETUNED_BACKEND_PLAN"
 
 
 class StartError(Exception):
@@ -172,6 +177,30 @@ def adopt(identity: ProcessIdentity) -> SupervisedProcess | None:
         return SupervisedProcess(ProcessHandle(identity), None)
     except ProcessLookupError:
         return None
+
+
+def marked(mark: str) -> tuple[ProcessIdentity, str] | None:
+    """The process that was started with this MARK, and its PLAN; the oldest of several, None of none.
+
+    Only one that leads a session and belongs to the user that asks: what it starts itself has its environment too.
+    """
+    found: list[tuple[int, int, str]] = []
+    for name in os.listdir("/proc"):
+        if not name.isdecimal():
+            continue
+        pid = int(name)
+        try:
+            if os.getsid(pid) != pid or os.stat(f"/proc/{pid}").st_uid != os.geteuid():
+                continue
+        except OSError:
+            continue
+        values, identity = variables(pid, (MARK, PLAN)), identify(pid)
+        if values.get(MARK) == mark and identity is not None:
+            found.append((identity.start_ticks, pid, values.get(PLAN, "")))
+    if not found:
+        return None
+    start_ticks, pid, plan = min(found)
+    return ProcessIdentity(pid, start_ticks), plan
 
 
 def child_environment(base: Mapping[str, str], added: Mapping[str, str]) -> dict[str, str]:

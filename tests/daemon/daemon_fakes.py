@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from moetuned.host.processes import ProcessIdentity
-from moetuned.host.spawn import Exit, StartError
+from moetuned.host.spawn import MARK, PLAN, Exit, StartError
 
 
 class FakeClock:
@@ -98,12 +98,14 @@ class FakeSpawn:
     """Stands for the module host.spawn in the supervisor. `refusals`: sentences for the next starts."""
 
     StartError = StartError
+    MARK, PLAN = MARK, PLAN
 
     def __init__(self) -> None:
         self.started: list[FakeProcess] = []
         self.options: list[dict[str, Any]] = []
         self.refusals: list[str] = []
         self.adoptable: dict[ProcessIdentity, FakeProcess] = {}
+        self.marks: dict[str, tuple[ProcessIdentity, str]] = {}
 
     def start(self, argv: list[str], **options: Any) -> FakeProcess:
         if self.refusals:
@@ -115,6 +117,9 @@ class FakeSpawn:
 
     def adopt(self, identity: ProcessIdentity) -> FakeProcess | None:
         return self.adoptable.get(identity)
+
+    def marked(self, mark: str) -> tuple[ProcessIdentity, str] | None:
+        return self.marks.get(mark)
 
     @staticmethod
     def boot_id() -> str:

@@ -385,6 +385,45 @@ def test_a_record_that_cannot_be_written_is_told_and_the_backend_runs(
     assert "No space left on device" in caplog.text
 
 
+@pytest.mark.parametrize("record", ["none", "ended", "damaged"])
+def test_one_that_could_not_be_recorded_is_found_by_its_mark(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, record: str
+) -> None:
+    if record != "none":
+        backend_record.write(backend_record.BackendRecord("glm", 77, 1, (), 4096, "boot"), rig.directory)
+    if record == "damaged":
+        Path(rig.directory, "glm.json").write_text("{")
+    first = rig.make()
+    with monkeypatch.context() as broken:
+        broken.setattr(
+            backend_record, "write", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device"))
+        )
+        first.start()
+        first.healthy()
+        first.restart(sv.LaunchPlan(2048, 0))
+        rig.end(rig.spawn.started[0], 0)
+    environment = rig.spawn.options[1]["environment"]
+    identity = rig.spawn.started[1].identity
+    rig.spawn.marks[environment[module.spawn.MARK]] = (identity, environment[module.spawn.PLAN])
+    first.let_go()
+    second = taken_over(rig)
+    assert second.identity == identity
+    assert len(rig.spawn.started) == 2
+    assert (second.state.plan.context_length, second.state.plan.prompt_cache_mib) == (2048, 0)
+    second.healthy()
+    assert second.state.stage is sv.Stage.READY
+
+
+def test_a_mark_with_a_plan_that_cannot_be_read_is_taken_over_all_the_same(rig: Rig) -> None:
+    process = FakeProcess(500, [])
+    rig.spawn.marks[f"{rig.directory}/glm"] = (process.identity, "{")
+    rig.spawn.adoptable[process.identity] = process
+    supervisor = rig.make()
+    supervisor.start()
+    assert supervisor.identity == process.identity
+    assert rig.spawn.started == []
+
+
 def test_after_letting_go_nothing_is_called_any_more(rig: Rig) -> None:
     supervisor = rig.make()
     supervisor.start()

@@ -248,3 +248,26 @@ def test_a_protected_daemons_child_is_not_protected(tmp_path: Path) -> None:
         [sys.executable, "-c", script, str(tmp_path / "log")], capture_output=True, text=True, check=True
     )
     assert answer.stdout.split() == ["0", "0"]
+
+
+def test_a_process_is_found_by_its_mark_and_what_it_started_is_not(
+    tmp_path: Path, started: list[SupervisedProcess]
+) -> None:
+    mark = f"{tmp_path}/glm"
+    assert spawn.marked(mark) is None
+    script = (
+        "import subprocess, sys; child = subprocess.Popen(['sleep', '60']); print(child.pid, flush=True); child.wait()"
+    )
+    environment = {**ENVIRONMENT, spawn.MARK: mark, spawn.PLAN: '{"context_length":512}'}
+    log = tmp_path / "log"
+    process = spawn.start([sys.executable, "-c", script], environment=environment, log_path=str(log))
+    started.append(process)
+    while not log.read_text().endswith("\n"):
+        assert process.poll() is None
+    assert spawn.marked(mark) == (process.identity, '{"context_length":512}')
+    assert spawn.marked(f"{tmp_path}/gl") is None
+    child = int(log.read_text())
+    assert spawn.variables(child, (spawn.MARK,)) == {spawn.MARK: mark}
+    process.kill()
+    wait_for_end(process)
+    assert spawn.marked(mark) is None
