@@ -216,7 +216,7 @@ def repack(lab: Lab) -> Run:
 
 
 def two_backends(lab: Lab) -> Run:
-    """Two in one cgroup, and a program that takes more than there is."""
+    """Two in one cgroup, and a program that takes all that there is."""
     specs = (lab.spec("one", HALF), lab.spec("two", HALF))
     limit = lab.limit(HALF, HALF)
     run = _run(lab, "two_backends", limit, specs, relief_due=True, restarts_allowed=2)
@@ -224,7 +224,7 @@ def two_backends(lab: Lab) -> Run:
         with _told(run):
             _ready(found)
             then = time.monotonic()
-            with hog(cgroup, _past_limit(found, specs[0], limit), SLOW) as taken:
+            with hog(cgroup, found.headroom_bytes(specs[0]), SLOW) as taken:
                 _beside(found, then, taken)
         return finish(found, run)
 
