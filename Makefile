@@ -5,9 +5,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?=
 FUZZ_SECONDS ?= 600
+RELIEF ?= stand-in
+MINUTES ?= 30
 export PYTHON PREFIX DESTDIR
 
-.PHONY: help demo test lint bench fuzz docs install uninstall clean
+.PHONY: help demo test lint bench fuzz relief-matrix soak docs install uninstall clean
 
 help:
 	@echo "make demo        show the main job in two to three minutes (best as root: sudo make demo)"
@@ -15,11 +17,13 @@ help:
 	@echo "make lint        all of that but the tests"
 	@echo "make bench       the benchmarks behind every figure in the docs"
 	@echo "make fuzz        coverage-guided fuzzing, ten minutes (FUZZ_SECONDS) each: the header reader, what a tick reads"
+	@echo "make relief-matrix  as root: relief with injected faults, RUNS=20 times; RELIEF=real: the scenarios on a real llama.cpp"
+	@echo "make soak        as root: the daemon beside a busy backend for MINUTES=30, and what it leaks"
 	@echo "make docs        write the generated files again: sample config, reference pages"
 	@echo "make install     as root: /opt/moetuned, links in /usr/local/bin, unit, sample config"
 	@echo "make uninstall   as root: settings rolled back, then all of that removed"
 	@echo "make clean       remove what make made in this directory"
-	@echo "Variables: PYTHON (interpreter), PREFIX (/usr/local), DESTDIR (for packagers), PYTEST_ARGS, FUZZ_SECONDS"
+	@echo "Variables: PYTHON (interpreter), PREFIX (/usr/local), DESTDIR (for packagers), PYTEST_ARGS, FUZZ_SECONDS, RUNS, RELIEF, MINUTES"
 
 # One stamp a set of extras: set up again only when what is needed has changed.
 $(VENV)/ready-demo: pyproject.toml scripts/venv.sh scripts/python.sh
@@ -56,6 +60,12 @@ fuzz: $(VENV)/ready-fuzz
 	@set -e; for target in gguf_header tick; do mkdir -p build/fuzz/$$target; \
 	    $(BIN)/python tests/fuzz/fuzz_$$target.py build/fuzz/$$target -artifact_prefix=build/fuzz/$$target- \
 	    -max_total_time=$(FUZZ_SECONDS) -timeout=5 -rss_limit_mb=512 -max_len=65536 -print_final_stats=1; done
+
+relief-matrix: $(VENV)/ready-test
+	@PYTHONPATH=.:tests $(BIN)/python tests/relief_matrix/relief_matrix.py $(RELIEF) --runs $(or $(RUNS),20)
+
+soak: $(VENV)/ready-test
+	@PYTHONPATH=.:tests/relief_matrix $(BIN)/python tests/soak/soak_minutes.py --minutes $(MINUTES)
 
 docs: $(VENV)/ready-test
 	@$(BIN)/python scripts/generate_docs.py

@@ -112,7 +112,7 @@ def parse(words: list[str]) -> None:
         case "moetunectl" | "moetuned":
             parse_click(moetunectl if program == "moetunectl" else moetuned, program, arguments)
         case "make":
-            targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+            targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
             assert [word for word in arguments if "=" not in word], "make needs a target"
             assert {word for word in arguments if "=" not in word} <= targets
         case "moetuned.demo":

@@ -13,8 +13,8 @@ from moetuned.daemon.workers import Lane, Workers
 from moetuned.decide.exit_cause import SIGKILL, Cause, Ending, Evidence, ending
 from moetuned.host.kernel_log import oom_kills_since
 from moetuned.host.processes import CLOCK_TICKS
-from moetuned.schema.config import SuperviseProcess
 from moetuned.schema.oom_kill import OomKill
+from moetuned.schema.supervise import SuperviseProcess
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from moetuned.daemon.watched import Watched
 from moetuned.host.service import VALUES
 from moetuned.parse.cgroup_names import cgroup_name, container_of
 from moetuned.schema.backend_abilities import Abilities, Way
-from moetuned.schema.config import SuperviseCommand, SuperviseContainer, SuperviseProcess, SuperviseUnit
+from moetuned.schema.supervise import SuperviseCommand, SuperviseContainer, SuperviseProcess, SuperviseUnit
 from moetuned.schema.supervision import Change, LaunchView, SupervisionView
 
 _WAYS = {"context": "context", "prompt_cache_mib": "prompt_cache", "slots": "slots", "cache_type": "cache_types"}

@@ -23,8 +23,9 @@ from moetuned.host.machine import MachineError, own_cpus, read_machine
 from moetuned.host.model_files import ModelFileError, read_model
 from moetuned.parse.launch_memory_flags import memory_flags
 from moetuned.parse.llama_help import ProgramHelp
-from moetuned.schema.config import Backend, SuperviseProcess
+from moetuned.schema.config import Backend
 from moetuned.schema.relief import BeforeStart
+from moetuned.schema.supervise import SuperviseProcess
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from moetuned.decide.exit_cause import Cause, Obstacle
 from moetuned.gguf.split_files import part_names
 from moetuned.host.listening import is_taken, who_listens
 from moetuned.host.process_looks import Who
-from moetuned.schema.config import SuperviseProcess
+from moetuned.schema.supervise import SuperviseProcess
 
 _SHOWN_LENGTH = 200
 

@@ -19,10 +19,10 @@ from moetuned.host.cgroup import memory_cgroup
 from moetuned.host.clock import Clock
 from moetuned.host.oom_counter import OomCounter
 from moetuned.host.processes import ProcessIdentity
-from moetuned.host.started_processes import VARIABLE
 from moetuned.schema.backend_description import BackendDescription
-from moetuned.schema.config import Backend, SuperviseProcess
+from moetuned.schema.config import Backend
 from moetuned.schema.event import EventName
+from moetuned.schema.supervise import SuperviseProcess
 from moetuned.schema.supervision import RestartCause
 
 log = logging.getLogger(__name__)
@@ -247,7 +247,7 @@ class ProcessSupervisor(Supervisor):
         try:
             process = spawn.start(
                 argv,
-                environment=spawn.child_environment(os.environ, {**supervise.environment, VARIABLE: word}),
+                environment=spawn.child_environment(os.environ, {**supervise.environment, **self._marks(plan, word)}),
                 directory=supervise.directory,
                 cgroup_directory=supervise.cgroup,
                 log_path=supervise.log,

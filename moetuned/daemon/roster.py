@@ -28,8 +28,9 @@ from moetuned.host.service import Service
 from moetuned.host.spawn import boot_id
 from moetuned.parse.redact_command import redact_arguments
 from moetuned.schema.backend_abilities import Dialect
-from moetuned.schema.config import Backend, Config, SuperviseNone, SuperviseProcess
+from moetuned.schema.config import Backend, Config
 from moetuned.schema.event import EventName, is_kind_of
+from moetuned.schema.supervise import SuperviseNone, SuperviseProcess
 from moetuned.state import backend_record
 
 log = logging.getLogger(__name__)

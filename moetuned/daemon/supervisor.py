@@ -10,20 +10,19 @@ import contextlib
 import logging
 import selectors
 import signal
-import time
 from collections.abc import Callable, Sequence
 
 import msgspec
 
 from moetuned.daemon.conversations import Conversations
 from moetuned.daemon.loop import Loop
+from moetuned.daemon.pausing import Pausable
 from moetuned.decide import supervision as sv
 from moetuned.decide.exit_cause import Cause, Ending
 from moetuned.host import spawn
 from moetuned.host.clock import Clock
-from moetuned.host.pause_guard import PauseGuard
 from moetuned.host.processes import ProcessHandle, ProcessIdentity
-from moetuned.host.started_processes import find_started, left_in_session
+from moetuned.host.started_processes import left_in_session
 from moetuned.schema.backend_description import BackendDescription
 from moetuned.schema.config import Backend
 from moetuned.schema.event import EventName
@@ -36,14 +35,6 @@ Say = Callable[[EventName, str], None]
 _RESTARTS = 8
 """So many of the last restarts are shown."""
 
-PAUSE_SECONDS = 3.0
-"""A process that is stopped for a second look is continued after this long, whatever happens."""
-PAUSE_AGAIN_SECONDS = 30.0
-"""It is not stopped again sooner."""
-
-UNSETTLED_SECONDS = 2.0
-"""A process that an earlier daemon was starting is looked for again until its start is so old: at first it has not got its environment."""
-
 
 def preferred_plan(config: Backend) -> sv.LaunchPlan:
     """What the config wants the backend to be started with."""
@@ -52,7 +43,7 @@ def preferred_plan(config: Backend) -> sv.LaunchPlan:
     )
 
 
-class Supervisor(abc.ABC):
+class Supervisor(Pausable, abc.ABC):
     """One backend and its process. Belongs to the loop's thread; `say` gets the events."""
 
     def __init__(
@@ -65,22 +56,13 @@ class Supervisor(abc.ABC):
         timing: sv.Timing = sv.Timing(),  # noqa: B008  frozen
     ) -> None:
         """`record_directory`: where it is recorded for the next daemon."""
-        self.config = config
+        super().__init__(config, clock, record_directory)
         self.say = say
         self._loop = loop
-        self._clock = clock
-        self._directory = record_directory
-        self.process: spawn.SupervisedProcess | None = None
         self.adopted = False
         """Whether an earlier daemon started the process that runs."""
         self.adopted_age_seconds: float | None = None
         """How long ago an earlier daemon started the process that was taken over; None when it was not, or is not known."""
-        self.relief_restarts: tuple[float, ...] = ()
-        """Monotonic seconds of the restarts that were made to free memory, also those of an earlier daemon in this boot."""
-        self.returned_at: float | None = None
-        """Monotonic seconds of the last restart that gave back what relief took, also one of an earlier daemon in this boot."""
-        self.return_blocked: str | None = None
-        """Why none does any more; None: one may."""
         self._fallback: sv.LaunchPlan | None = None
         """What it ran with before it was given more, until it is ready with that."""
         self.load_seconds: float | None = None
@@ -88,20 +70,12 @@ class Supervisor(abc.ABC):
         self._started_at: float | None = None
         self.before_start: str | None = None
         """What was different at its last start from what the config asks for, and why; None: nothing."""
-        self._recorded: backend_record.BackendRecord | None = None
         self.conversations: Conversations | None = None
         """What saves its conversations over a restart; None: nothing does."""
-        self.paused_wall_seconds: float | None = None
-        """Since when (Unix time) it is paused by hand; None: it is not."""
         self._waiting: tuple[RestartCause, str, sv.LaunchPlan] | None = None
         """A restart that waits: because of what, in one sentence, and with what. It counts once it begins."""
-        self._guard: PauseGuard | None = None
-        self._released: PauseGuard | None = None
-        self._held_at: float | None = None
         self.before_end: Callable[[], None] = lambda: None
         """Called when its process is about to be told to end."""
-        self._looks_back_at: float | None = None
-        """When it is looked again for what an earlier daemon began; until then nothing is started."""
         self._left: dict[int, ProcessHandle] = {}
         """What the process that ended left in its session and has not ended yet, by descriptor."""
         self.state = sv.Supervision(config.name, preferred_plan(config), timing)
@@ -113,13 +87,10 @@ class Supervisor(abc.ABC):
         self.cause: RestartCause | None = None
         """Of the start that is made next, or was made last; None: it was the first."""
         self._restart_at: float | None = None
+        self._due: float | None = None
+        """When the loop was last told to come back for what waits, monotonic seconds."""
         self._ended_how: str | None = None
         self._ran = False
-
-    @property
-    def identity(self) -> ProcessIdentity | None:
-        """The running process; None while there is none."""
-        return None if self.process is None else self.process.identity
 
     @abc.abstractmethod
     def sets(self, value: str) -> bool:
@@ -151,18 +122,13 @@ class Supervisor(abc.ABC):
         """What a restart under way waits for while it still answers, the end of a sentence; None: there is none."""
         return sv.before_restart(self.state, self._clock.monotonic())
 
-    def counts_in(self, directory: str | None) -> None:  # noqa: B027  one that counts nothing needs not know
+    def counts_in(self, directory: str | None) -> None:
         """Be told the memory cgroup that its process is in now; None: none, or unknown."""
 
     @property
     def absence(self) -> str | None:
         """Why it does not run, the end of a sentence; None when there is nothing to add."""
         return sv.absence(self.state, self._clock.monotonic())
-
-    @property
-    def record_path(self) -> str | None:
-        """Where its process is recorded for the next daemon; None: it is not."""
-        return None if self._recorded is None else backend_record.path_of(self.config.name, self._directory)
 
     @property
     def who(self) -> str:
@@ -233,84 +199,11 @@ class Supervisor(abc.ABC):
         """It said at `answered_at` (monotonic) that it works on so many requests; None: not known."""
         self._do(sv.heard(self.state, busy, answered_at, self._clock.monotonic()))
 
-    # Pausing
-
-    @property
-    def held(self) -> bool:
-        """Whether its process is stopped for a second look."""
-        return self._held_at is not None and self._guard is not None
-
-    @property
-    def pausable(self) -> bool:
-        """Whether it may be stopped for a second look now."""
-        rested = self._held_at is None or self._clock.monotonic() - self._held_at >= PAUSE_AGAIN_SECONDS
-        return (
-            self.process is not None
-            and self.paused_wall_seconds is None
-            and self._guard is None
-            and self._released is None
-            and rested
-        )
-
-    @property
-    def paused(self) -> str | None:
-        """Why moetuned has stopped its process, the end of the sentence "NAME …"; None: it has not."""
-        if self.paused_wall_seconds is not None:
-            since = time.strftime("%H:%M", time.localtime(self.paused_wall_seconds))
-            return f"is paused by hand since {since}; it goes on after: moetunectl backend resume {self.config.name}"
-        return "is paused for a moment, because memory runs out" if self.held else None
-
-    def hold(self) -> None:
-        """Stop its process for a second look, for `PAUSE_SECONDS` at most, also when the daemon does not live so long."""
-        if not self.pausable or self.process is None:
-            return
-        self._held_at = self._clock.monotonic()
-        try:
-            self._guard = PauseGuard(self.process.identity, PAUSE_SECONDS)
-        except OSError as error:
-            log.warning("%s: it is not paused for a second look: %s", self.config.name, error)
-            return
-        log.warning("%s: pausing process %d for a second look", self.config.name, self.process.identity.pid)
-        self.process.pause()
-
-    def let_on(self) -> None:
-        """Continue what was stopped for a second look."""
-        guard, self._guard = self._guard, None
-        if guard is None:
-            return
-        if self.process is not None and self.paused_wall_seconds is None:
-            self.process.resume()
-        guard.release()
-        self._released = guard
-
     def pause_by_hand(self) -> None:
-        """Stop its process until `resume_by_hand`, also beyond this daemon. Nothing happens when it does not run."""
-        if self.process is None or self.state.stage not in (sv.Stage.LOADING, *sv.UP):
-            return
-        self.call_off()
-        if self.paused_wall_seconds is None:
-            self._note_paused(self._clock.wall())
-        self.process.pause()
-
-    def resume_by_hand(self) -> None:
-        """Let its process go on, whoever stopped it."""
-        if self.paused_wall_seconds is not None:
-            self._note_paused(None)
-        if self.process is not None:
-            self.process.resume()
-
-    def _note_paused(self, wall_seconds: float | None) -> None:
-        self.paused_wall_seconds = wall_seconds
-        if self._recorded is not None:
-            self._amend(
-                msgspec.structs.replace(self._recorded, paused_wall_seconds=wall_seconds), "that it is paused by hand"
-            )
-
-    def _continue(self) -> None:
-        """It was told to end, which only a process that runs does."""
-        self.let_on()
-        if self.paused_wall_seconds is not None:
-            self.resume_by_hand()
+        """See `Pausable`: not what is being ended. A restart that waits is called off."""
+        if self.state.stage in (sv.Stage.LOADING, *sv.UP):
+            self.call_off()
+            super().pause_by_hand()
 
     def reconfigure(self, config: Backend) -> None:
         """Use this entry of the config from the next start on."""
@@ -360,31 +253,8 @@ class Supervisor(abc.ABC):
 
     def tick(self) -> None:
         """Time passed."""
-        if self._held_at is not None and self._clock.monotonic() - self._held_at >= PAUSE_SECONDS:
-            self.let_on()
-        if self._released is not None and self._released.ended:
-            self._released = None
+        self._end_hold()
         self._do(sv.tick(self.state, self._clock.monotonic()))
-
-    @property
-    def warm(self) -> backend_record.WarmBaseline | None:
-        """What is recorded of how this very process was while it ran well."""
-        return None if self._recorded is None else self._recorded.warm
-
-    def keep_warm(self, warm: backend_record.WarmBaseline) -> None:
-        """Record how the process was while it ran well, for the daemon that takes it over. Nothing without a record."""
-        if self._recorded is not None:
-            self._amend(msgspec.structs.replace(self._recorded, warm=warm), "how fast it is when warm")
-
-    @property
-    def warm_owed(self) -> bool:
-        """Whether this very process is known to be not warmed yet, or not to the end."""
-        return self._recorded is not None and self._recorded.warm_owed is True
-
-    def note_warm_owed(self, owed: bool) -> None:
-        """Record whether it is yet to be warmed, or that goes on, for the daemon that takes it over. Nothing without a record."""
-        if self._recorded is not None and self._recorded.warm_owed is not owed:
-            self._amend(msgspec.structs.replace(self._recorded, warm_owed=owed), "whether it is warm")
 
     def _fall_back(self, why: str) -> None:
         """It does not run with what it was given back: it is started as before, and is given nothing any more."""
@@ -393,23 +263,6 @@ class Supervisor(abc.ABC):
         self.state = msgspec.structs.replace(self.state, plan=self._fallback)
         self._fallback = None
         self.note_return(self.returned_at, why)
-
-    def note_return(self, returned_at: float | None, blocked: str | None) -> None:
-        """Record when something was given back last, and why nothing is any more, for the next daemon."""
-        if (returned_at, blocked) == (self.returned_at, self.return_blocked):
-            return
-        self.returned_at, self.return_blocked = returned_at, blocked
-        if self._recorded is not None:
-            record = msgspec.structs.replace(self._recorded, returned_at=returned_at, return_blocked=blocked)
-            self._amend(record, "that something was given back")
-
-    def _amend(self, record: backend_record.BackendRecord, what: str) -> None:
-        # Also when it cannot be written, which is then tried again no sooner than for the next change.
-        self._recorded = record
-        try:
-            backend_record.write(record, self._directory)
-        except OSError as error:
-            log.info("%s: cannot record %s: %s", self.config.name, what, error.strerror)
 
     def hung(self) -> None:
         """It hangs, and that was told: end it and start it again."""
@@ -472,6 +325,16 @@ class Supervisor(abc.ABC):
                     log.warning("%s", message)
         if self.conversations is not None and not self.state.holds and self.state.stage is not sv.Stage.SAVING:
             self.conversations.discard()
+        self._come_back()
+
+    def _come_back(self) -> None:
+        """What waits is not left to the next look, which may be seconds away: memory that runs out does not wait for it."""
+        state = self.state
+        waits = [at for at in (state.kill_at, state.retry_at, state.drain_until, state.stage_until) if at is not None]
+        due = min(waits, default=None)
+        if due is not None and due != self._due:
+            self._loop.call_at(due, self.tick)
+        self._due = due
 
     def _save(self, plan: sv.LaunchPlan, until: float) -> None:
         def done(count: int) -> None:
@@ -532,87 +395,16 @@ class Supervisor(abc.ABC):
         """Record that it is about to be started, with this word in its environment."""
         self._record(None, argv, plan, word)
 
-    def _record(
-        self,
-        process: spawn.SupervisedProcess | None,
-        argv: Sequence[str],
-        plan: sv.LaunchPlan,
-        word: str | None = None,
-    ) -> None:
-        try:
-            record = backend_record.BackendRecord(
-                name=self.config.name,
-                pid=None if process is None else process.identity.pid,
-                start_ticks=None if process is None else process.identity.start_ticks,
-                argv=tuple(argv),
-                context_length=plan.context_length,
-                boot_id=spawn.boot_id(),
-                prompt_cache_mib=plan.prompt_cache_mib,
-                started_wall_seconds=self._clock.wall(),
-                relief_restarts_at=self.relief_restarts,
-                warm_owed=True,
-                slots=plan.slots,
-                checkpoints=plan.checkpoints,
-                cache_type=plan.cache_type,
-                start_word=word,
-                intended_at=self._clock.monotonic() if process is None else None,
-                returned_at=self.returned_at,
-                return_blocked=self.return_blocked,
-            )
-            backend_record.write(record, self._directory)
-            self._recorded = record
-        except OSError as error:
-            log.warning(
-                "%s: cannot record its process in %s (%s): if moetuned dies, the next one will not find it",
-                self.config.name, self._directory, error.strerror,
-            )  # fmt: skip
-
     def _adopt(self) -> bool:
         """Take over what an earlier daemon started. False: nothing runs, or `_looks_back_at` says when that will be known."""
-        self._looks_back_at = None
-        now = self._clock.monotonic()
-        try:
-            record = backend_record.read(self.config.name, self._directory)
-            if record is None or record.boot_id != spawn.boot_id():
-                return False
-            # They count whether its process still runs or not. No restart lies ahead.
-            unfinished = (record.relief_at,) if record.ending and record.relief_at is not None else ()
-            kept = tuple(sorted(at for at in (*record.relief_restarts_at, *unfinished) if at <= now))
-            self.relief_restarts = kept[-backend_record.MOST_RESTARTS :]
-            self.return_blocked = record.return_blocked
-            if record.returned_at is not None and record.returned_at <= now:
-                self.returned_at = record.returned_at
-            identity = backend_record.process_of(record)
-            process = None if identity is None else spawn.adopt(identity)
-            if process is None and self._unsettled(record, now):
-                return False
-        except (backend_record.RecordError, OSError, ValueError) as error:
-            log.warning("%s: whether an earlier moetuned started it cannot be told: %s", self.config.name, error)
-            return False
-        if process is None:
-            if record.ending and record.next_plan is not None:
-                log.info("%s: an earlier moetuned ended it to restart it; doing the rest of that", self.config.name)
-                self.state = msgspec.structs.replace(self.state, plan=record.next_plan)
-            return False
-        self._take_over(record, process)
-        return True
-
-    def _unsettled(self, record: backend_record.BackendRecord, now: float) -> bool:
-        """Whether something of that start may still run, or come to run. Its main process does not; what it left is ended."""
-        if record.start_word is None:
-            return False
-        left = find_started(record.start_word)[1]
-        for identity in left:
-            log.warning("%s: ending process %d, which an earlier start left behind", self.config.name, identity.pid)
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                handle = ProcessHandle(identity)
-                handle.send(signal.SIGKILL)
-                handle.close()
-        settles = None if record.intended_at is None else record.intended_at + UNSETTLED_SECONDS
-        young = settles is not None and now < settles <= now + UNSETTLED_SECONDS
-        if left or young:
-            self._looks_back_at = now + 1.0
-        return self._looks_back_at is not None
+        record, process = self._earlier(self._clock.monotonic())
+        if record is not None and process is not None:
+            self._take_over(record, process)
+            return True
+        if record is not None and self._looks_back_at is None and record.ending and record.next_plan is not None:
+            log.info("%s: an earlier moetuned ended it to restart it; doing the rest of that", self.config.name)
+            self.state = msgspec.structs.replace(self.state, plan=record.next_plan)
+        return False
 
     def _take_over(self, record: backend_record.BackendRecord, process: spawn.SupervisedProcess) -> None:
         plan = sv.LaunchPlan(
@@ -688,13 +480,6 @@ class Supervisor(abc.ABC):
         if self.state.stage is not sv.Stage.STOPPING or self.state.next_plan is None:
             self._forget_record()  # Else it is written over by the start that follows; until then it says what that is to be.
         self._find_cause(identity, how)
-
-    def _forget_record(self) -> None:
-        self._recorded = None
-        try:
-            backend_record.remove(self.config.name, self._directory)
-        except OSError as error:
-            log.warning("%s: cannot remove its record: %s", self.config.name, error.strerror)
 
     def _find_cause(self, identity: ProcessIdentity, how: spawn.Exit) -> None:  # noqa: ARG002  others look at it
         """Find out why it ended, and tell `_conclude`."""

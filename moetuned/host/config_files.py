@@ -15,7 +15,8 @@ import msgspec
 from moetuned.parse.config_problem import ConfigError, Problem, key_path
 from moetuned.parse.config_text import FurtherCheck, load_with_warnings
 from moetuned.parse.config_yaml import LIMIT_CHARACTERS
-from moetuned.schema.config import Config, SuperviseProcess
+from moetuned.schema.config import Config
+from moetuned.schema.supervise import SuperviseProcess
 
 DEFAULT_PATH = "/etc/moetuned/moetuned.yaml"
 _LIMIT_FILES = 64

@@ -18,7 +18,7 @@ import msgspec
 from moetuned.host.cgroup import JOIN_FAILED_CODE, check_directory, joining
 from moetuned.host.processes import ProcessHandle, ProcessIdentity, identify
 from moetuned.host.system_program import find_program
-from moetuned.schema.config import ResourceLimits
+from moetuned.schema.supervise import ResourceLimits
 from moetuned.schema.units import parse_bytes
 
 log = logging.getLogger(__name__)

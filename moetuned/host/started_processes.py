@@ -7,6 +7,7 @@ for its process. A process keeps the environment that it was started with over e
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 
 from moetuned.host.process_looks import ProcDirectory, proc_directory
@@ -14,6 +15,8 @@ from moetuned.host.processes import ARGUMENTS_LIMIT_BYTES, ProcessHandle, Proces
 from moetuned.parse.process import ENDED_STATES, parse_process, session_of
 
 VARIABLE = "MOETUNED_START"
+OWNER_VARIABLE = "MOETUNED_OWNER"
+"""Whose backend it is: for when no record of its start could be written."""
 _WORD = re.compile(r"[0-9a-f]{32}")
 
 
@@ -26,6 +29,23 @@ def find_started(word: str, root: str = "/") -> tuple[ProcessIdentity | None, tu
     leaders = [identity for identity, session in found if session == identity.pid]
     leader = min(leaders, key=lambda one: one.start_ticks, default=None)
     return leader, tuple(identity for identity, _ in found if identity != leader)
+
+
+def find_owned(owner: str, root: str = "/") -> ProcessIdentity | None:
+    """The process that was started as this owner's: it leads a session and belongs to this user; the oldest of several, None of none.
+
+    Raises OSError. Looks at all processes, 20 microseconds each.
+    """
+    leaders = [identity for identity, session in _having(f"{OWNER_VARIABLE}={owner}", root) if session == identity.pid]
+    mine = [identity for identity in leaders if _is_mine(identity.pid, root)]
+    return min(mine, key=lambda one: one.start_ticks, default=None)
+
+
+def _is_mine(pid: int, root: str) -> bool:
+    try:
+        return os.stat(os.path.join(root, "proc", str(pid))).st_uid == os.geteuid()
+    except OSError:
+        return False
 
 
 def left_in_session(session: int, word: str, root: str = "/") -> tuple[ProcessHandle, ...]:
@@ -45,7 +65,11 @@ def _with_word(word: str, root: str) -> list[tuple[ProcessIdentity, int]]:
     """Running processes with the word, and their sessions."""
     if not _WORD.fullmatch(word):
         raise ValueError(f"{word!r} is no word of a start")
-    wanted = f"{VARIABLE}={word}"
+    return _having(f"{VARIABLE}={word}", root)
+
+
+def _having(wanted: str, root: str) -> list[tuple[ProcessIdentity, int]]:
+    """Running processes with this in their environment, and their sessions."""
     with proc_directory(root) as proc:
         found = [(pid, _look(proc, pid, wanted)) for pid in sorted(proc.pids())]
     return [(ProcessIdentity(pid, look[0]), look[1]) for pid, look in found if look is not None]

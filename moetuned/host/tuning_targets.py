@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from moetuned.decide.read_ahead import typical_slice_bytes
 from moetuned.host.model_files import ModelFileError
 from moetuned.host.model_outline import read_outline
-from moetuned.schema.config import Backend, Config, SuperviseProcess
+from moetuned.schema.config import Backend, Config
+from moetuned.schema.supervise import SuperviseProcess
 from moetuned.schema.tunable import CgroupTarget, ModelTarget, Targets
 from moetuned.schema.units import parse_bytes
 

@@ -12,16 +12,9 @@ from moetuned.parse.config_values import duration_problem, url_port
 from moetuned.parse.container_run import container_name_problem, run_problems
 from moetuned.parse.numbers_http import number_pattern
 from moetuned.parse.script_command import script_problems
-from moetuned.schema.config import (
-    Backend,
-    Config,
-    Context,
-    Mode,
-    SuperviseCommand,
-    SuperviseContainer,
-    SuperviseProcess,
-)
+from moetuned.schema.config import Backend, Config, Context, Mode
 from moetuned.schema.relief import StepName
+from moetuned.schema.supervise import SuperviseCommand, SuperviseContainer, SuperviseProcess
 from moetuned.schema.units import parse_bytes
 
 PLACEHOLDERS = ("model", "context", "prompt_cache_mib", "slots", "checkpoints", "cache_type")

@@ -21,7 +21,8 @@ from moetuned.parse.config_values import (
     socket_path_problem,
     url_port,
 )
-from moetuned.schema.config import Config, Mode, Profile, SuperviseNone
+from moetuned.schema.config import Config, Mode, Profile
+from moetuned.schema.supervise import SuperviseNone
 from moetuned.schema.units import parse_bytes
 
 # Shorter ticks cost more than they tell (counters of the kernel are summed up lazily); longer ones miss a squeeze, and samples

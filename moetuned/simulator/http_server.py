@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import select
 import socket
@@ -21,20 +22,36 @@ class Service:
     """What the handlers need: the engine once the model is loaded, and how the server was started."""
 
     def __init__(
-        self, model: str, *, metrics: bool, slots: bool, default_predict: int, slot_directory: str = ""
+        self,
+        model: str,
+        *,
+        metrics: bool,
+        slots: bool,
+        default_predict: int,
+        slot_directory: str = "",
+        flaky_health: int = 0,
     ) -> None:
+        """`flaky_health`: every so many requests for /health are answered as if it loaded; 0: none."""
         self.model = model
         self.metrics = metrics
         self.slots = slots
         self.default_predict = default_predict
         self.slot_directory = slot_directory
         self.engine: Engine | None = None
+        self._healths = itertools.count(1)
+        self._flaky_health = flaky_health
 
     def ready(self) -> Engine:
         """The engine; raises RequestError 503 while the model loads."""
         if self.engine is None:
             raise RequestError(503, "unavailable_error", "Loading model")
         return self.engine
+
+    def health(self) -> dict[str, str]:
+        """Answer to /health; raises RequestError 503 when it is its turn."""
+        if self._flaky_health and next(self._healths) % self._flaky_health == 0:
+            raise RequestError(503, "unavailable_error", "Loading model")
+        return {"status": "ok"}
 
 
 class Listener(ThreadingHTTPServer):
@@ -96,7 +113,7 @@ class _Handler(BaseHTTPRequestHandler):
         service = self.server.service
         engine = service.ready()
         if path in ("/health", "/v1/health"):
-            return {"status": "ok"}
+            return service.health()
         if path == "/slots":
             if not service.slots:
                 raise _off("slots", "--slots")

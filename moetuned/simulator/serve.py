@@ -56,6 +56,14 @@ FAULT_FLAGS: tuple[Flag, ...] = (
         least=-1,
         most=255,
     ),
+    Flag(
+        "flaky_health",
+        ("--simulate-flaky-health",),
+        "answer every Nth request for /health as if it loaded (0 = none)",
+        0,
+        "N",
+        least=0,
+    ),
     Flag("ignore_sigterm", ("--simulate-ignore-sigterm",), "ignore SIGTERM", False),
 )
 _FINISHED = signal.SIGUSR1
@@ -156,6 +164,7 @@ def main(argv: list[str]) -> int:
             slots=bool(values["slots"]),
             default_predict=_number(values, "predict"),
             slot_directory=str(values["slot_save_path"]),
+            flaky_health=_number(values, "flaky_health"),
         )
         listener = Listener(str(values["host"]), _number(values, "port"), service, _number(values, "timeout"))
     except (FlagError, ModelFileError) as error:

@@ -12,7 +12,7 @@ import os
 import select
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -51,11 +51,17 @@ class Clock:
 class Rig:
     """The whole daemon; nobody listens to it but this program."""
 
-    def __init__(self, directory: Path, backends: list[dict[str, Any]]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        backends: list[dict[str, Any]],
+        more: dict[str, Any] | None = None,
+        before_start: Callable[[Rig], None] = lambda _rig: None,
+    ) -> None:
         config = directory / "moetuned.json.yaml"
         # Of the same length as a second, so that each tick is one of a busy hour.
         watch = {"discover": False, "idle_interval": "1s"}
-        config.write_text(json.dumps({"api": {"listen": False}, "watch": watch, "backends": backends}))
+        config.write_text(json.dumps({"api": {"listen": False}, "watch": watch, "backends": backends, **(more or {})}))
         state, run = directory / "state", directory / "run"
         state.mkdir(exist_ok=True)
         run.mkdir(exist_ok=True)
@@ -63,6 +69,7 @@ class Rig:
         self.loop = Loop(self.clock)
         paths = Paths(str(config), str(state / "undo.jsonl"), str(run / "backends"), str(run / "api.sock"))
         self.app = App(load_checked(str(config)), paths, self.clock, self.loop, ServiceNotifier({}))
+        before_start(self)
         self.app.start()
 
     def tick(self) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 from daemon_fakes import FakeClock, FakeSpawn
+from supervisor_rig import use_fakes
 
-from moetuned.daemon import process_supervisor, supervisor
 from moetuned.daemon.by_hand import WAIT_SECONDS, ByHand, trained_tokens
 from moetuned.daemon.loop import Loop
 from moetuned.daemon.process_supervisor import ProcessSupervisor
@@ -18,9 +18,10 @@ from moetuned.daemon.settings import settings_of
 from moetuned.daemon.snapshot_view import backend_view
 from moetuned.daemon.watched import Watched
 from moetuned.host.model_files import read_model
-from moetuned.schema.config import Backend, Config, Context, SuperviseProcess
+from moetuned.schema.config import Backend, Config, Context
 from moetuned.schema.sample import BackendSample, ProcessCounters
 from moetuned.schema.signals import Signals
+from moetuned.schema.supervise import SuperviseProcess
 from moetuned.schema.supervision import BackendAnswer, BackendDo, RestartCause
 
 SETTINGS = settings_of(Config())
@@ -67,8 +68,7 @@ class Rig:
 @pytest.fixture
 def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     spawn = FakeSpawn()
-    monkeypatch.setattr(process_supervisor, "spawn", spawn)
-    monkeypatch.setattr(supervisor, "spawn", spawn)
+    use_fakes(spawn, monkeypatch)
     rig = Rig(str(tmp_path / "backends"), spawn)
     yield rig
     rig.loop.close()

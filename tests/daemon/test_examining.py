@@ -13,8 +13,9 @@ from moetuned.daemon.process_supervisor import Ended
 from moetuned.decide.exit_cause import Cause, Ending
 from moetuned.host.processes import ProcessIdentity
 from moetuned.host.spawn import Exit
-from moetuned.schema.config import Backend, SuperviseProcess
+from moetuned.schema.config import Backend
 from moetuned.schema.oom_kill import OomKill
+from moetuned.schema.supervise import SuperviseProcess
 
 CONFIG = Backend("glm", supervise=SuperviseProcess(command=["llama-server"]))
 

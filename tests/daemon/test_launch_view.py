@@ -8,7 +8,8 @@ from moetuned.daemon.watched import Watched
 from moetuned.host.cgroup import MemoryCgroup
 from moetuned.host.processes import ProcessIdentity
 from moetuned.schema.backend_description import BackendDescription
-from moetuned.schema.config import Backend, SuperviseProcess
+from moetuned.schema.config import Backend
+from moetuned.schema.supervise import SuperviseProcess
 
 
 def found(directory: str | None) -> Watched:

@@ -16,9 +16,10 @@ from moetuned.daemon.settings import settings_of
 from moetuned.daemon.supervisor import preferred_plan
 from moetuned.decide.exit_cause import Cause, Obstacle
 from moetuned.host.machine import MachineError
-from moetuned.schema.config import Backend, Config, Context, Relief, SuperviseProcess
+from moetuned.schema.config import Backend, Config, Context, Relief
 from moetuned.schema.estimate import Amount, MachineFacts
 from moetuned.schema.relief import BeforeStart
+from moetuned.schema.supervise import SuperviseProcess
 
 MIB = 1 << 20
 FIT, REFUSE, OFF = (settings_of(Config(relief=Relief(before_start=how))) for how in BeforeStart)

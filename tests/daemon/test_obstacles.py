@@ -12,7 +12,7 @@ from moetuned.daemon import obstacles
 from moetuned.daemon.obstacles import find_obstacle, model_problem
 from moetuned.decide.exit_cause import Cause, Obstacle
 from moetuned.host.process_looks import Who
-from moetuned.schema.config import SuperviseProcess
+from moetuned.schema.supervise import SuperviseProcess
 
 PLAIN = SuperviseProcess(command=["llama-server"])
 

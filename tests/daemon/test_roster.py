@@ -8,10 +8,9 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 from daemon_fakes import FakeClock, FakeProcess, FakeSpawn, HeldWorkers
+from supervisor_rig import use_fakes
 
-from moetuned.daemon import process_supervisor as process_module
 from moetuned.daemon import roster as roster_module
-from moetuned.daemon import supervisor as supervisor_module
 from moetuned.daemon import warm_baseline as baseline_module
 from moetuned.daemon.discovery import FoundBackend
 from moetuned.daemon.loop import Loop
@@ -23,9 +22,10 @@ from moetuned.decide.supervision import LaunchPlan
 from moetuned.host.cgroup import MemoryCgroup
 from moetuned.host.processes import ProcessIdentity
 from moetuned.schema.backend_description import BackendDescription
-from moetuned.schema.config import Backend, Config, Context, SuperviseProcess, Watch
+from moetuned.schema.config import Backend, Config, Context, Watch
 from moetuned.schema.event import EventName
 from moetuned.schema.sample import BackendSample
+from moetuned.schema.supervise import SuperviseProcess
 from moetuned.state import backend_record
 
 GLM = Backend("glm", supervise=SuperviseProcess(command=["server", "-c", "{context}"]), url="http://127.0.0.1:8080")
@@ -80,8 +80,7 @@ class Rig:
 def rig(tmp_path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
     spawn = FakeSpawn()
     rig = Rig(str(tmp_path / "backends"), spawn)
-    monkeypatch.setattr(process_module, "spawn", spawn)
-    monkeypatch.setattr(supervisor_module, "spawn", spawn)
+    use_fakes(spawn, monkeypatch)
     monkeypatch.setattr(roster_module, "boot_id", spawn.boot_id)
     monkeypatch.setattr(roster_module, "is_alive", lambda identity: identity.pid not in rig.ended)
     monkeypatch.setattr(roster_module, "has_ended", lambda identity: identity.pid in rig.ended)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from daemon_fakes import FakeClock, FakeProcess, FakeSpawn, HeldWorkers
+from supervisor_rig import use_fakes
 
 from moetuned.daemon import service_supervisor as module
-from moetuned.daemon import supervisor as base
 from moetuned.daemon.loop import Loop
 from moetuned.daemon.service_supervisor import LOOK_SECONDS, ServiceSupervisor
 from moetuned.decide.managed import APPEAR_SECONDS
@@ -17,8 +17,9 @@ from moetuned.decide.supervision import LaunchPlan, Stage, Timing
 from moetuned.host.processes import ProcessIdentity
 from moetuned.host.service import ServiceError, ServiceState
 from moetuned.schema.backend_description import BackendDescription
-from moetuned.schema.config import Backend, Context, SuperviseUnit
+from moetuned.schema.config import Backend, Context
 from moetuned.schema.event import EventName
+from moetuned.schema.supervise import SuperviseUnit
 from moetuned.state import backend_record
 
 UNIT = "the unit llama.service"
@@ -94,7 +95,7 @@ class Rig:
 @pytest.fixture
 def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
     rig = Rig(str(tmp_path / "backends"))
-    monkeypatch.setattr(base, "spawn", rig.spawn)
+    use_fakes(rig.spawn, monkeypatch)
     monkeypatch.setattr(module, "spawn", rig.spawn)
     monkeypatch.setattr(module, "identify", lambda pid: ProcessIdentity(pid, pid * 10))
     yield rig

@@ -10,7 +10,8 @@ from moetuned.daemon.services import service_of
 from moetuned.host.container import Container
 from moetuned.host.script_service import Script
 from moetuned.host.systemd_unit import SystemdUnit
-from moetuned.schema.config import Backend, Context, SuperviseCommand, SuperviseContainer, SuperviseUnit
+from moetuned.schema.config import Backend, Context
+from moetuned.schema.supervise import SuperviseCommand, SuperviseContainer, SuperviseUnit
 
 
 def test_a_container(tmp_path: Path) -> None:

@@ -11,9 +11,10 @@ from moetuned.daemon.watched import Watched
 from moetuned.decide.heat import STAYED, HeatState
 from moetuned.decide.supervision import LaunchPlan, Stage, Supervision
 from moetuned.host.processes import ProcessIdentity
-from moetuned.schema.config import Backend, Context, SuperviseProcess
+from moetuned.schema.config import Backend, Context
 from moetuned.schema.heat import Heat, ModelStamp
 from moetuned.schema.sample import MachineSample, MemInfo, Pressure, Residency, Sample
+from moetuned.schema.supervise import SuperviseProcess
 from moetuned.schema.verdict import Phase, Verdict
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from supervisor_rig import SHORT, FakeConversations, Rig, ready, supervised_rig  # noqa: F401  a fixture
+
 from moetuned.daemon.supervisor import preferred_plan
 from moetuned.decide.supervision import LaunchPlan
 from moetuned.schema.config import Backend, Context
+from moetuned.schema.event import EventName
 
 
 def test_the_config_says_what_it_is_started_with() -> None:
@@ -12,3 +15,68 @@ def test_the_config_says_what_it_is_started_with() -> None:
         name="glm", context=Context(preferred=8192, minimum=1024), prompt_cache_mib=64, slots=2, cache_type="q8_0"
     )
     assert preferred_plan(config) == LaunchPlan(8192, 64, 2, None, "q8_0")
+
+
+def test_a_restart_waits_for_requests_and_counts_once_it_begins(rig: Rig) -> None:
+    supervisor = ready(rig)
+    ends: list[str] = []
+    supervisor.before_end = lambda: ends.append("end")
+    supervisor.hear(1, rig.clock.now)
+    supervisor.restart(SHORT, seconds=30.0)
+    assert supervisor.draining
+    assert "waits for 1 request" in (supervisor.before_restart or "")
+    assert (supervisor.relief_restarts, ends, rig.spawn.started[0].signals) == ((), [], [])
+    supervisor.call_off()
+    assert (supervisor.draining, supervisor.before_restart) == (False, None)
+    supervisor.restart(SHORT, seconds=30.0)
+    rig.clock.now += 1
+    supervisor.hear(0, rig.clock.now)
+    assert supervisor.relief_restarts == (rig.clock.now,)
+    assert (ends, rig.spawn.started[0].signals) == (["end"], ["TERM"])
+
+
+def test_a_restart_that_is_not_to_free_memory_does_not_count(rig: Rig) -> None:
+    supervisor = ready(rig)
+    supervisor.restart_by_hand(SHORT)
+    assert rig.spawn.started[0].signals == ["TERM"]
+    assert supervisor.relief_restarts == ()
+
+
+def test_its_conversations_are_saved_kept_while_it_restarts_and_read_again(rig: Rig) -> None:
+    supervisor = ready(rig)
+    kept = supervisor.conversations = FakeConversations()  # type: ignore[assignment]
+    supervisor.restart(SHORT, seconds=30.0)
+    supervisor.hear(0, rig.clock.now)
+    assert kept.did[-1] == "save"
+    kept.done(1)
+    rig.end(rig.spawn.started[0], 0)
+    supervisor.tick()
+    supervisor.healthy()
+    assert kept.did[-1] == "restore"
+    assert "discard" not in kept.did[kept.did.index("save") :]
+    assert EventName.BACKEND_RESTARTED not in [name for name, _ in rig.said]
+    kept.done(1, 0)
+    assert kept.did[-1] == "discard"
+    assert "1 conversation goes on" in rig.said[-1][1]
+
+
+def test_what_was_saved_goes_when_it_does_not_come_back(rig: Rig) -> None:
+    supervisor = ready(rig)
+    kept = supervisor.conversations = FakeConversations()  # type: ignore[assignment]
+    supervisor.restart(SHORT, seconds=30.0)
+    supervisor.hear(0, rig.clock.now)
+    kept.done(1)
+    rig.end(rig.spawn.started[0], 0)
+    assert kept.did[-1] == "save"
+    rig.end(rig.spawn.started[1], 1)
+    assert kept.did[-1] == "discard"
+
+
+def test_conversations_that_would_be_lost_are_not_saved(rig: Rig) -> None:
+    supervisor = ready(rig)
+    kept = supervisor.conversations = FakeConversations()  # type: ignore[assignment]
+    kept.lost = "it cannot"
+    supervisor.restart(SHORT, seconds=30.0)
+    supervisor.hear(0, rig.clock.now)
+    assert "save" not in kept.did
+    assert rig.spawn.started[0].signals == ["TERM"]

@@ -22,8 +22,9 @@ from moetuned.demo.show import Show
 from moetuned.demo.visitor import Visitor
 from moetuned.host.config_files import load_files
 from moetuned.host.processes import identify
-from moetuned.schema.config import Mode, Profile, SuperviseProcess
+from moetuned.schema.config import Mode, Profile
 from moetuned.schema.event import EventName
+from moetuned.schema.supervise import SuperviseProcess
 from moetuned.state import backend_record
 
 

@@ -24,8 +24,8 @@ _NUMBERS = range(100, 200)
 
 
 @contextlib.contextmanager
-def mounted_loop_device(directory: Path) -> Iterator[tuple[str, Path]]:
-    """The device's name and a file on it. The device is new and is removed again, and whatever its settings became with it."""
+def mounted_loop_device(directory: Path, disk_bytes: int = 4 << 20) -> Iterator[tuple[str, Path]]:
+    """The device's name and a file on it, of which the test may make what it wants. The device is new and is removed again, and whatever its settings became with it."""
     if os.geteuid() != 0:
         pytest.skip("needs root: it sets up a loop device")
     memory, point = directory / "memory", directory / "mounted"
@@ -34,10 +34,10 @@ def mounted_loop_device(directory: Path) -> Iterator[tuple[str, Path]]:
     image = memory / "disk.img"
     with contextlib.ExitStack() as stack:
         try:
-            _run("mount", "-t", "tmpfs", "-o", "size=8m", "moetuned-test", str(memory))
+            _run("mount", "-t", "tmpfs", "-o", f"size={2 * disk_bytes}", "moetuned-test", str(memory))
             stack.callback(_run, "umount", str(memory))
             with open(image, "wb") as file:
-                file.truncate(4 << 20)
+                file.truncate(disk_bytes)
             _run("mkfs.ext2", "-q", "-F", str(image))
             name = stack.enter_context(_new_device())
             _run("losetup", f"/dev/{name}", str(image))

@@ -18,7 +18,7 @@ from moetuned.host import spawn, system_program
 from moetuned.host.cgroup import processes_in
 from moetuned.host.processes import ProcessIdentity, command_line, identify
 from moetuned.host.spawn import Exit, StartError, SupervisedProcess
-from moetuned.schema.config import ResourceLimits
+from moetuned.schema.supervise import ResourceLimits
 
 ENVIRONMENT = {"PATH": os.environ.get("PATH", os.defpath), "HOME": "/"}
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from moetuned.host.processes import ProcessIdentity, identify
-from moetuned.host.started_processes import VARIABLE, find_started, left_in_session
+from moetuned.host.started_processes import OWNER_VARIABLE, VARIABLE, find_owned, find_started, left_in_session
 
 Start = Callable[..., subprocess.Popen[bytes]]
 WAITS = [sys.executable, "-c", "print(0, flush=True); input()"]
@@ -29,8 +29,8 @@ WITH_CHILD = [sys.executable, "-c", PARENT]
 def start() -> Iterator[Start]:
     started = []
 
-    def begin(word: str, command: list[str] = WAITS, **more: object) -> subprocess.Popen[bytes]:
-        environ = {**os.environ, VARIABLE: word}
+    def begin(word: str, command: list[str] = WAITS, owner: str = "", **more: object) -> subprocess.Popen[bytes]:
+        environ = {**os.environ, VARIABLE: word, OWNER_VARIABLE: owner}
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         started.append(subprocess.Popen(command, env=environ, start_new_session=True, **pipes, **more))
         return started[-1]
@@ -94,3 +94,14 @@ def test_files_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:
             (tmp_path / f"proc/{pid}/stat").write_text(stat)
     (tmp_path / "proc/10").mkdir()
     assert find_started(word, str(tmp_path)) == (ProcessIdentity(7, 55), ())
+
+
+def test_the_oldest_of_an_owners_is_found_and_nobody_elses(start: Start) -> None:
+    owner = f"/run/test/{secrets.token_hex(8)}"
+    assert find_owned(owner) is None
+    first = start(secrets.token_hex(16), owner=owner)
+    first.stdout.readline()
+    start(secrets.token_hex(16), owner=owner).stdout.readline()
+    start(secrets.token_hex(16), owner=f"{owner}x").stdout.readline()
+    assert find_owned(owner) == identify(first.pid)
+    assert find_owned(owner[:-1]) is None

@@ -7,7 +7,8 @@ from fakes.gguf_bytes import gguf_bytes, moe_metadata, moe_tensors
 from moetuned.decide.read_ahead import typical_slice_bytes
 from moetuned.host.model_outline import read_outline
 from moetuned.host.tuning_targets import find_targets, model_target
-from moetuned.schema.config import Backend, Config, SuperviseProcess
+from moetuned.schema.config import Backend, Config
+from moetuned.schema.supervise import SuperviseProcess
 from moetuned.schema.tunable import CgroupTarget, ModelTarget, Targets
 
 

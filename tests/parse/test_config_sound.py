@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from moetuned.parse.config_sound import sound_config
 from moetuned.parse.config_text import ConfigError, load, load_with_warnings
 from moetuned.parse.config_yaml import read_tree
-from moetuned.schema.config import Config, SuperviseNone, SuperviseProcess
+from moetuned.schema.config import Config
+from moetuned.schema.supervise import SuperviseNone, SuperviseProcess
 
 
 def sound(text):

@@ -4,7 +4,8 @@ from hypothesis import strategies as st
 
 from moetuned.parse.config_sample import sample_config
 from moetuned.parse.config_text import ConfigError, Problem, load, load_with_warnings
-from moetuned.schema.config import Config, Mode, Profile, SuperviseProcess
+from moetuned.schema.config import Config, Mode, Profile
+from moetuned.schema.supervise import SuperviseProcess
 
 
 def problems(*texts, known=None):

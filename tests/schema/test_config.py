@@ -10,13 +10,9 @@ import msgspec
 import pytest
 from msgspec import inspect
 
-from moetuned.schema import config
-from moetuned.schema.config import (
-    Backend,
-    Config,
-    Generic,
-    Mode,
-    Profile,
+from moetuned.schema import config, supervise
+from moetuned.schema.config import Backend, Config, Generic, Mode, Profile
+from moetuned.schema.supervise import (
     SuperviseCommand,
     SuperviseContainer,
     SuperviseNone,
@@ -26,8 +22,9 @@ from moetuned.schema.config import (
 
 STRUCTS = [
     kind
-    for kind in vars(config).values()
-    if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind.__module__ == config.__name__
+    for module in (config, supervise)
+    for kind in vars(module).values()
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind.__module__ == module.__name__
 ]
 NEEDED = {
     ("Backend", "name"), ("Generic", "process"), ("SuperviseProcess", "command"), ("SuperviseUnit", "unit"),

@@ -47,6 +47,12 @@ def test_while_it_loads_every_endpoint_says_so(serving):
         assert json.loads(text) == {"error": {"code": 503, "message": "Loading model", "type": "unavailable_error"}}
 
 
+def test_health_that_flaps_is_well_between(serving):
+    url = serving(running_engine(), flaky_health=3)
+    assert [http(url + "/health")[0] for _ in range(7)] == [200, 200, 503, 200, 200, 503, 200]
+    assert http(url + "/slots")[0] == 200
+
+
 def test_a_completion_is_answered_and_counted(serving):
     url = serving(running_engine())
     assert http(url + "/health") == (200, '{"status":"ok"}')

@@ -1,0 +1,97 @@
+"""A process that is stopped for a while: for a second look, or because somebody asked."""
+
+from __future__ import annotations
+
+import pytest
+from daemon_fakes import FakeProcess
+from supervisor_rig import SHORT, Rig, ready, supervised_rig  # noqa: F401  a fixture
+
+from moetuned.daemon import pausing
+from moetuned.host.processes import ProcessIdentity
+from moetuned.state import backend_record
+
+
+class FakeGuard:
+    ended = False
+
+    def __init__(self, identity: ProcessIdentity, seconds: float) -> None:
+        self.of = (identity, seconds)
+
+    def release(self) -> None:
+        self.ended = True
+
+
+def test_it_is_stopped_for_a_moment_and_not_again_at_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pausing, "PauseGuard", FakeGuard)
+    supervisor = ready(rig)
+    process = rig.spawn.started[0]
+    supervisor.hold()
+    supervisor.hold()
+    assert (supervisor.held, process.signals) == (True, ["STOP"])
+    rig.clock.now += pausing.PAUSE_SECONDS
+    supervisor.tick()
+    assert (supervisor.held, process.signals) == (False, ["STOP", "CONT"])
+    supervisor.hold()
+    assert not supervisor.held
+    rig.clock.now += pausing.PAUSE_AGAIN_SECONDS
+    assert supervisor.pausable
+    supervisor.hold()
+    supervisor.restart(SHORT)
+    assert process.signals == ["STOP", "CONT", "STOP", "TERM", "CONT"], (
+        "a stopped process would not hear that it is to end"
+    )
+
+
+def test_without_a_guard_it_is_not_stopped(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(identity: ProcessIdentity, seconds: float) -> None:
+        raise FileNotFoundError("there is no program timeout (coreutils)")
+
+    monkeypatch.setattr(pausing, "PauseGuard", refuse)
+    supervisor = ready(rig)
+    supervisor.hold()
+    assert (supervisor.held, rig.spawn.started[0].signals) == (False, [])
+
+
+def test_paused_by_hand_it_stays_so_beyond_the_daemon(rig: Rig) -> None:
+    supervisor = rig.make()
+    supervisor.pause_by_hand()
+    assert supervisor.paused is None
+    supervisor.start()
+    process = rig.spawn.started[0]
+    supervisor.pause_by_hand()
+    since = supervisor.paused_wall_seconds
+    assert since == rig.clock.wall()
+    assert not supervisor.pausable
+    rig.clock.now += 5
+    supervisor.pause_by_hand()
+    assert supervisor.paused_wall_seconds == since
+    supervisor.let_go()
+    assert process.signals == ["STOP", "STOP"]
+    process = FakeProcess(process.identity.pid, process.argv)
+    rig.spawn.adoptable[process.identity] = process
+    rig.spawn.started.append(process)
+    another = rig.make()
+    another.start()
+    assert another.paused_wall_seconds == since
+    another.resume_by_hand()
+    assert (process.signals, another.paused_wall_seconds) == (["CONT"], None)
+    record = backend_record.read("glm", rig.directory)
+    assert record is not None
+    assert record.paused_wall_seconds is None
+
+
+def test_paused_by_hand_it_can_be_ended_and_restarted(rig: Rig) -> None:
+    supervisor = ready(rig)
+    supervisor.pause_by_hand()
+    supervisor.restart(SHORT)
+    assert rig.spawn.started[0].signals == ["STOP", "TERM", "CONT"]
+    rig.end(rig.spawn.started[0], 0)
+    assert supervisor.paused_wall_seconds is None
+
+
+def test_a_restart_that_waits_is_called_off_by_a_pause(rig: Rig) -> None:
+    supervisor = ready(rig)
+    supervisor.hear(1, rig.clock.now)
+    supervisor.restart(SHORT, seconds=30.0)
+    supervisor.pause_by_hand()
+    assert not supervisor.draining
