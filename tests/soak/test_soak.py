@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from soak_growth import growth
 
-HOURS = float(os.environ.get("SOAK_HOURS", "1.5"))
+HOURS = float(os.environ.get("SOAK_HOURS", "3"))
 TESTS = Path(__file__).parents[1]
 
 
