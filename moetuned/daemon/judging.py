@@ -108,7 +108,7 @@ class Judge:
             self._windows[watched.name] = window
             self._decide(watched, window, settings, limits, now)
             if may_restart:
-                self._relieve(watched, settings, now)
+                self._relieve(watched, settings, now, backends)
             self._care.tick(watched, settings, now)
 
     def _decide(
@@ -192,8 +192,9 @@ class Judge:
         """What relief would do now, worked out from what the last tick left."""
         return relieving.plan_of(watched, settings, watched.verdict.at_seconds)
 
-    def _relieve(self, watched: Watched, settings: Settings, now: float) -> None:
-        relieving.relieve(watched, settings, now, self._care, self._announcer, self._neighbours)
+    def _relieve(self, watched: Watched, settings: Settings, now: float, backends: Sequence[Watched]) -> None:
+        others = tuple(each for each in backends if each is not watched)
+        relieving.relieve(watched, settings, now, self._care, self._announcer, self._neighbours, others)
         hanging.end_hung(watched, settings, self._care)
         returning.give_back(watched, settings, now)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 import msgspec
 
@@ -43,8 +44,9 @@ def relieve(
     care: ModelCare,
     announcer: Announcer,
     neighbours: Neighbours | None,
+    others: Sequence[Watched] = (),
 ) -> None:
-    """Decide for this backend at `now` and do it."""
+    """Decide for this backend at `now` and do it. `others`: the other backends, of which one may be relieved already."""
     memory, supervisor = watched.memory, watched.supervisor
     if memory.limit_bytes is None:
         watched.would_do = ()
@@ -54,7 +56,8 @@ def relieve(
         decided = relief.rest(watched.relief, watched.verdict, memory, now)
     else:
         limits = relief_settings(settings, memory.limit_bytes, watched.cache_when_steady_bytes)
-        decided = relief.step(watched.relief, watched.verdict, memory, relief_facts(watched, settings), limits, now)
+        facts = msgspec.structs.replace(relief_facts(watched, settings), behind=behind(watched, others, settings, now))
+        decided = relief.step(watched.relief, watched.verdict, memory, facts, limits, now)
     watched.relief, watched.would_do = decided.state, decided.would_do
     if decided.report is not None:
         report(watched, decided.report)
@@ -75,6 +78,31 @@ def relieve(
         report(watched, f"restart: {decided.restart.reason}", logged=True)
         plan = launch_plan(decided.restart, supervisor.state.plan)
         supervisor.restart(plan, decided.restart.reason, seconds=decided.drain_seconds or 0.0)
+
+
+def behind(watched: Watched, others: Sequence[Watched], settings: Settings, now: float) -> str | None:
+    """Another backend under the same limit that is restarted to free memory, or was a moment ago; None: there is none.
+
+    When memory is critical only what has not ended yet is waited for: after that its memory is seen to be free, or not to be enough.
+    """
+    for other in others:
+        if other.supervisor is None or _limit_of(other) != _limit_of(watched):
+            continue
+        ends = other.supervisor.draining or other.supervisor.state.stage is Stage.STOPPING
+        trial = other.relief.trial
+        settles = (
+            trial is not None
+            and trial.restart
+            and (trial.since is None or now - trial.since < (settings.settle_seconds or 0.0))
+        )
+        helps = other.relief.restarting or settles
+        if helps and (ends or watched.verdict.memory is not MemoryState.CRITICAL):
+            return other.name
+    return None
+
+
+def _limit_of(watched: Watched) -> tuple[str, int | None, str | None]:
+    return watched.memory.scope, watched.memory.limit_bytes, watched.memory.limit_of
 
 
 def _meanwhile(supervisor: Supervisor, decided: relief.Relief) -> None:

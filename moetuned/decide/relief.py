@@ -267,6 +267,8 @@ def _decide(
             )
     looks = 1 if squeezed else settings.looks
     wait = _wait(state, memory, settings, looks, hurry=hurry, rising=rising)
+    if wait is None and facts.behind is not None:
+        wait = f"if the restart of {facts.behind} is not enough"
     if wait is not None:
         then = _restart(state, found, memory, facts, settings, verdict, now)
         if then.would_do and not _can_wait(memory, settings):  # it would not be done then either
@@ -318,6 +320,8 @@ def _restart(
     if plan is None:
         if found.own or not facts.supervised or facts.context_length is None:
             return Relief(state)
+        if _only_grows(memory, settings) and verdict.memory is not MemoryState.CRITICAL:
+            return Relief(state)  # growth may stop by itself
         return _exhausted(state, f"no step that is left would free enough memory: {_why_none(found)}")
     if not facts.supervised:
         return Relief(
@@ -349,11 +353,12 @@ def yourself(plan: RestartBackend, facts: ReliefFacts) -> str:
 
 def _can_wait(memory: MemoryView, settings: ReliefSettings) -> bool:
     """Whether memory only grows, and its limit is not near yet: growth may stop by itself."""
-    if memory.headroom_bytes is None or memory.headroom_bytes < settings.near_headroom_bytes:
-        return False
-    return settings.near_headroom_bytes > 0 and (
-        memory.seconds_to_limit is None or memory.seconds_to_limit > ACT_SECONDS
-    )
+    far = memory.seconds_to_limit is None or memory.seconds_to_limit > ACT_SECONDS
+    return far and _only_grows(memory, settings)
+
+
+def _only_grows(memory: MemoryView, settings: ReliefSettings) -> bool:
+    return memory.headroom_bytes is not None and 0 < settings.near_headroom_bytes <= memory.headroom_bytes
 
 
 def _exhausted(state: ReliefState, why: str) -> Relief:

@@ -13,7 +13,7 @@ from moetuned.daemon import relieving
 from moetuned.daemon.conversations import Conversations
 from moetuned.daemon.settings import Settings, settings_of
 from moetuned.daemon.watched import Watched
-from moetuned.decide.relief import ReliefState
+from moetuned.decide.relief import ReliefState, Trial
 from moetuned.decide.supervision import LaunchPlan, Stage, Supervision
 from moetuned.host.model_files import read_model
 from moetuned.host.processes import ProcessIdentity
@@ -274,3 +274,29 @@ def test_there_is_no_advice_for_what_moetuned_does_itself_or_does_not_know(watch
     assert relieving.advice(watched, SETTINGS, 10.0) is None
     watched.supervisor, watched.memory = None, MemoryView()
     assert relieving.advice(watched, SETTINGS, 10.0) is None
+
+
+@pytest.mark.parametrize(
+    ("stage", "since", "state", "waits"),
+    [
+        (Stage.DRAINING, None, MemoryState.NEAR_LIMIT, True),
+        (Stage.STOPPING, None, MemoryState.CRITICAL, True),
+        (Stage.LOADING, None, MemoryState.NEAR_LIMIT, True),
+        (Stage.LOADING, None, MemoryState.CRITICAL, False),
+        (Stage.READY, 9.0, MemoryState.NEAR_LIMIT, True),
+        (Stage.READY, 1.0, MemoryState.NEAR_LIMIT, False),
+    ],
+)
+def test_of_two_under_one_limit_one_is_relieved_at_a_time(
+    watched: Watched, stage: Stage, since: float | None, state: MemoryState, waits: bool
+) -> None:
+    near(watched, state)
+    other = Watched("qwen", None, 0.0)
+    other.memory = watched.memory
+    draining = stage is Stage.DRAINING
+    other.supervisor = SimpleNamespace(state=Supervision("qwen", NOW, stage=stage), draining=draining)  # type: ignore[assignment]
+    trial = Trial((StepName.SHORTER_CONTEXT,), 0, None, 0, restart=True, since=since)
+    other.relief = ReliefState(restarting=stage is not Stage.READY, trial=trial)
+    assert relieving.behind(watched, (other,), SETTINGS, 10.0) == ("qwen" if waits else None)
+    other.memory = msgspec.structs.replace(other.memory, limit_of="limit 8 GiB of another cgroup")
+    assert relieving.behind(watched, (other,), SETTINGS, 10.0) is None

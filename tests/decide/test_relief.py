@@ -422,3 +422,23 @@ def test_whatever_memory_does(
     assert all(b - a >= settings.cool_down_seconds for a, b in itertools.pairwise(restarts))
     for at in restarts:
         assert sum(at - settings.at_most_seconds < one <= at for one in restarts) <= settings.at_most
+
+
+def test_one_behind_another_waits_for_what_that_frees() -> None:
+    behind = msgspec.structs.replace(FACTS, behind="qwen")
+    state = look(relief.ReliefState(), 0.0, behind).state
+    decided = look(state, 1.0, behind)
+    assert decided.restart is None
+    assert "if the restart of qwen is not enough" in decided.would_do[0]
+    assert look(decided.state, 2.0).restart is not None
+
+
+def test_nothing_left_is_no_alarm_while_memory_only_grows() -> None:
+    fixed = msgspec.structs.replace(FACTS, context_changeable=False, prompt_cache_changeable=False)
+    settings = msgspec.structs.replace(JUDGED, near_headroom_bytes=512 << 20)
+    ample = msgspec.structs.replace(MEMORY, headroom_bytes=600 << 20, seconds_to_limit=10.0)
+    state = look(relief.ReliefState(), 0.0, fixed, settings, ample).state
+    assert look(state, 1.0, fixed, settings, ample).exhausted is None
+    assert look(state, 1.0, fixed, settings, ample, MemoryState.CRITICAL).exhausted is not None
+    short = msgspec.structs.replace(ample, headroom_bytes=400 << 20)
+    assert look(state, 1.0, fixed, settings, short).exhausted is not None
