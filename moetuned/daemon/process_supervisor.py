@@ -243,6 +243,7 @@ class ProcessSupervisor(Supervisor):
         word = secrets.token_hex(16)
         self._intend(argv, plan, word)
         self._stop_counting()
+        # Until it is seen where it is: a scope of its own comes with it.
         self.counts_in(supervise.cgroup or memory_cgroup(os.getpid()).counted_in)
         try:
             process = spawn.start(
@@ -252,6 +253,7 @@ class ProcessSupervisor(Supervisor):
                 cgroup_directory=supervise.cgroup,
                 log_path=supervise.log,
                 limits=supervise.limits,
+                backend=self.config.name if supervise.scope else None,
             )
         except spawn.StartError as error:
             self._failed_to_start(str(error))

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from moetuned.host.cgroup import JOIN_FAILED_CODE, check_directory, joining
+from moetuned.host.own_scope import in_journal, in_scope
 from moetuned.host.processes import ProcessHandle, ProcessIdentity, identify
 from moetuned.host.system_program import find_program
 from moetuned.schema.supervise import ResourceLimits
@@ -121,11 +122,13 @@ def start(
     cgroup_directory: str | None = None,
     log_path: str | None = None,
     limits: ResourceLimits = ResourceLimits(),  # noqa: B008  frozen
+    backend: str | None = None,
 ) -> SupervisedProcess:
     """Start `command` with exactly this environment (see `child_environment`), in `directory` (None: /).
 
     `cgroup_directory`: an existing memory cgroup, joined before the program runs. `log_path`: a file that its output is
-    appended to; None: the daemon's own output. `limits`: set before the program runs. Raises StartError.
+    appended to; None: the daemon's own output. `limits`: set before the program runs. `backend`: its name, with which it gets a scope of
+    its own where systemd runs and no cgroup is given, and a name in the journal; None: neither. Raises StartError.
     """
     program = _find_program(command[0], environment, directory)
     argv = [program, *command[1:]]
@@ -135,6 +138,10 @@ def start(
             raise StartError(problem)
         argv = joining(cgroup_directory, argv)
     argv = _limited(limits, argv)
+    if backend is not None and log_path is None:
+        argv = in_journal(backend, argv)
+    if backend is not None and cgroup_directory is None:
+        argv = in_scope(backend, argv) or argv
     output = None if log_path is None else _open_log(log_path)
     blocked = signal.pthread_sigmask(signal.SIG_SETMASK, ())
     try:

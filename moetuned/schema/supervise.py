@@ -48,9 +48,16 @@ class SuperviseProcess(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
         str | None,
         Meta(description="An existing memory cgroup to start it in, as an absolute directory under /sys/fs/cgroup."),
     ] = None
-    log: Annotated[str | None, Meta(description="File for its output, appended; unset: the daemon's own output.")] = (
-        None
-    )
+    scope: Annotated[
+        bool,
+        Meta(
+            description="Where systemd runs and no cgroup is given, start it in a scope of its own (moetuned-backend-NAME.scope), its output "
+            "in the journal as moetuned-NAME; false: in the daemon's cgroup, with the daemon's output."
+        ),
+    ] = True
+    log: Annotated[
+        str | None, Meta(description="File for its output, appended; unset: the journal, or the daemon's own output.")
+    ] = None
     limits: Annotated[ResourceLimits, Meta(description="Limits of its process.")] = ResourceLimits()
 
 
