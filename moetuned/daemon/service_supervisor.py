@@ -122,7 +122,10 @@ class ServiceSupervisor(Supervisor):
     def tick(self) -> None:
         """See `Supervisor`."""
         now = self._clock.monotonic()
+        asked = self.state.stage is sv.Stage.STOPPING
         self._do(managed.tick(self.state, now, self.who))
+        if asked and self.state.stage is sv.Stage.STOPPED:
+            self._note_failure(managed.overdue(self.who))
         if now >= self._next_look:
             self._look()
 
@@ -218,6 +221,8 @@ class ServiceSupervisor(Supervisor):
             self._look()
 
     def _refused(self, why: str) -> None:
+        if self.state.stage is sv.Stage.STOPPING:
+            self._note_failure(why)
         self._do(managed.refused(self.state, why, running=self.process is not None))
 
     def _killed(self, _done: None, error: BaseException | None) -> None:

@@ -175,6 +175,9 @@ def test_a_refusal_leaves_it_running_and_is_told(rig: Rig) -> None:
     assert rig.supervisor.state.stage is Stage.READY
     assert rig.said[-1][0] is EventName.RELIEF_EXHAUSTED
     assert "No space left" in rig.said[-1][1]
+    assert rig.supervisor.restarts[-1].failed == rig.service.refusal
+    rig.supervisor.healthy()
+    assert rig.supervisor.restarts[-1].took_seconds is None
 
 
 def test_a_second_restart_before_the_first_was_answered_is_refused(rig: Rig) -> None:
@@ -231,6 +234,7 @@ def test_one_that_never_comes_back_is_told(rig: Rig) -> None:
     rig.clock.now += APPEAR_SECONDS
     rig.supervisor.tick()
     assert rig.said[-1][0] is EventName.BACKEND_DOWN
+    assert rig.supervisor.restarts[-1].failed == f"{UNIT} ended it and did not start it again within 2 min"
 
 
 def test_the_daemons_end_leaves_it_alone(rig: Rig) -> None:
