@@ -69,6 +69,11 @@ class ServiceSupervisor(Supervisor):
         return self._service.what
 
     @property
+    def unknown(self) -> str | None:
+        """Why it is not known whether it runs and what a restart can change, a sentence; None: its manager told."""
+        return self._unknown or (None if self._looks else f"{self.who} was not asked about yet")
+
+    @property
     def absence(self) -> str | None:
         """See `Supervisor`."""
         if self.state.stage is sv.Stage.STOPPED and not self._closed:

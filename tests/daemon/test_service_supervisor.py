@@ -222,6 +222,12 @@ def test_a_manager_that_says_nothing_leaves_it_unknown(rig: Rig) -> None:
     rig.look()
     assert rig.supervisor.absence == "is not known to run: systemctl did not end within 20 s"
     assert not rig.supervisor.sets("context")
+    assert rig.supervisor.unknown == "systemctl did not end within 20 s"
+    rig.service.state = ServiceState(pid=None)
+    rig.clock.now += LOOK_SECONDS
+    rig.supervisor.tick()
+    rig.look()
+    assert rig.supervisor.unknown is None
 
 
 def test_one_that_never_comes_back_is_told(rig: Rig) -> None:
