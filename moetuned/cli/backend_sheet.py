@@ -17,7 +17,12 @@ from moetuned.schema.units import format_bytes, format_duration
 
 _LABEL_WIDTH = 18
 _NAMES = {"prompt_cache_mib": "prompt cache (MiB)", "cache_type": "KV cache type", "checkpoints": "checkpoints a slot"}
-_CAUSES = {"relief": "to free memory", "by_hand": "by hand", "exit": "it had ended"}
+_CAUSES = {
+    "relief": "to free memory",
+    "return": "to give back what that took",
+    "by_hand": "by hand",
+    "exit": "because it had ended",
+}
 
 
 def sheet(view: BackendView, width: int, colour: bool, now: float) -> str:
@@ -147,4 +152,5 @@ def _one(restart: Restart, now: float) -> str:
         if restart.took_seconds is None
         else f", healthy after {format_duration(max(1.0, round(restart.took_seconds)))}"
     )
-    return f"{time.strftime('%T' if today else '%F %T', at)} {cause}{context}{took}: {restart.why}"
+    failed = "" if restart.failed is None else f"; it was not done: {restart.failed}"
+    return f"{time.strftime('%T' if today else '%F %T', at)} {cause}{context}{took}: {restart.why}{failed}"

@@ -11,8 +11,8 @@ from moetuned.schema.snapshot import BackendView
 from moetuned.schema.units import format_bytes
 
 _HEAD = ("NAME", "STATE", "BY", "PID", "PORT", "CONTEXT", "SLOTS", "MEMORY", "KIND", "MODEL")
-_SECOND = 8
-"""From here on a second line takes the columns where one is too narrow for all."""
+_SECOND = (8, 7, 6, 5, 4)
+"""From one of these on a second line takes the columns where one is too narrow for all: from the first with which the rest fits."""
 _SHORTEST_NAME = 8
 _GAP = "  "
 _UNKNOWN = "-"
@@ -66,13 +66,16 @@ def _total(rows: Sequence[tuple[str, ...]]) -> int:
 
 
 def _in_two_lines(rows: Sequence[tuple[str, ...]], width: int, colour: bool) -> str:
-    widths = _widths(rows)[:_SECOND]
-    spare = width - sum(widths[1:]) - len(_GAP) * (_SECOND - 1)
-    widths[0] = max(_SHORTEST_NAME, min(widths[0], spare))
+    everywhere = _widths(rows)
+    for second in _SECOND:
+        spare = width - sum(everywhere[1:second]) - len(_GAP) * (second - 1)
+        if spare >= _SHORTEST_NAME:
+            break
+    widths = [max(_SHORTEST_NAME, min(everywhere[0], spare)), *everywhere[1:second]]
     lines = []
     for row in (_HEAD, *rows):
-        lines.append(_line((_short(row[0], widths[0]), *row[1:_SECOND]), widths, colour))
-        lines.append(_short(f"    {row[_SECOND]}, {row[_SECOND + 1]}", width))
+        lines.append(_line((_short(row[0], widths[0]), *row[1:second]), widths, colour))
+        lines.append(_short(f"    {', '.join(row[second:])}", width))
     return "\n".join(lines) + "\n"
 
 

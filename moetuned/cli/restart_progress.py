@@ -49,6 +49,9 @@ def forecast(answer: BackendAnswer) -> Iterator[str]:
         how_long = f"how long that takes is not known: {answer.expected_source}"
     else:
         how_long = f"that takes about {_rounded(answer.expected_seconds)} ({answer.expected_source})"
+    if not answer.runs:
+        yield f"{answer.backend} does not run now: it is started{context}; {how_long}."
+        return
     yield f"{answer.backend} is ended and started again{context}; {how_long}."
     requests = "request" if answer.busy == 1 else "requests"
     if answer.busy and answer.wait_seconds:
@@ -117,6 +120,8 @@ def _outcome(view: BackendView | None, answer: BackendAnswer) -> Outcome | None:
     last = ours[-1]
     if last.took_seconds is not None:
         return Outcome(well=True, sentence=_done(view, last, answer))
+    if last.failed is not None:
+        return Outcome(well=False, sentence=f"{name} could not be restarted: {last.failed}")
     if seen.stage in ("waiting", "broken"):
         log = "" if seen.log is None else f"; its log: {seen.log}"
         return Outcome(well=False, sentence=f"{name} {_plain(view.sentence)}{log}")

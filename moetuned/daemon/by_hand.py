@@ -122,4 +122,5 @@ def _answer(
         wait_seconds=wait,
         expected_seconds=seconds,
         expected_source=source,
+        runs=supervisor.process is not None,
     )

@@ -6,20 +6,17 @@ from collections.abc import Iterator
 
 from moetuned import backends
 from moetuned.daemon.by_hand import trained_tokens
+from moetuned.daemon.placeholders import where, why_not
 from moetuned.daemon.relieving import restart_seconds
-from moetuned.daemon.supervisor import Supervisor
 from moetuned.daemon.watched import Watched
 from moetuned.host.service import VALUES
 from moetuned.parse.cgroup_names import cgroup_name, container_of
 from moetuned.schema.backend_abilities import Abilities, Way
-from moetuned.schema.supervise import SuperviseCommand, SuperviseContainer, SuperviseProcess, SuperviseUnit
+from moetuned.schema.supervise import SuperviseProcess
 from moetuned.schema.supervision import Change, LaunchView, SupervisionView
 
 _WAYS = {"context": "context", "prompt_cache_mib": "prompt_cache", "slots": "slots", "cache_type": "cache_types"}
 """Of `host.service.VALUES`, the field of `Abilities`."""
-
-
-_WORDS = {SuperviseContainer: "supervise.run", SuperviseCommand: "supervise.restart"}
 
 
 def supervision_view(watched: Watched) -> SupervisionView:
@@ -67,16 +64,9 @@ def _changes(watched: Watched) -> Iterator[Change]:
         if supervisor is None:
             yield Change(name, now, possible=False, how=f"moetuned only watches it; {_by_its_owner(known, name)}")
         elif supervisor.sets(name):
-            yield Change(name, now, possible=True, how=f"by a restart, {_where(supervisor, name)}")
+            yield Change(name, now, possible=True, how=f"by a restart, {where(supervisor, name)}")
         else:
-            yield Change(name, now, possible=False, how=f"there is no {_where(supervisor, name)}")
-
-
-def _where(supervisor: Supervisor, name: str) -> str:
-    """Where a placeholder, or what stands for it, is looked for."""
-    if isinstance(supervisor.config.supervise, SuperviseUnit):
-        return f"${{MOETUNED_{name.upper()}}} in {supervisor.who}"
-    return f"{{{name}}} in {_WORDS.get(type(supervisor.config.supervise), 'its command')}"
+            yield Change(name, now, possible=False, how=why_not(supervisor, name))
 
 
 def _by_its_owner(known: Abilities | None, name: str) -> str:

@@ -11,6 +11,8 @@ from moetuned import backends
 from moetuned.daemon.announcer import Announcer
 from moetuned.daemon.model_care import ModelCare, kv_cost
 from moetuned.daemon.neighbours import Neighbours
+from moetuned.daemon.placeholders import why_not
+from moetuned.daemon.service_supervisor import ServiceSupervisor
 from moetuned.daemon.settings import Settings, relief_settings
 from moetuned.daemon.supervisor import Supervisor
 from moetuned.daemon.watched import Watched
@@ -214,6 +216,9 @@ def relief_facts(watched: Watched, settings: Settings) -> relief.ReliefFacts:
         kind=watched.kind,
         lacks=lacks,
         names=names,
+        unset={name: why_not(supervisor, name) for name in VALUES if not sets(name)}
+        if isinstance(supervisor, ServiceSupervisor)
+        else {},
     )
 
 

@@ -69,6 +69,11 @@ class ServiceSupervisor(Supervisor):
         return self._service.what
 
     @property
+    def unknown(self) -> str | None:
+        """Why it is not known whether it runs and what a restart can change, a sentence; None: its manager told."""
+        return self._unknown or (None if self._looks else f"{self.who} was not asked about yet")
+
+    @property
     def absence(self) -> str | None:
         """See `Supervisor`."""
         if self.state.stage is sv.Stage.STOPPED and not self._closed:
@@ -122,7 +127,10 @@ class ServiceSupervisor(Supervisor):
     def tick(self) -> None:
         """See `Supervisor`."""
         now = self._clock.monotonic()
+        asked = self.state.stage is sv.Stage.STOPPING
         self._do(managed.tick(self.state, now, self.who))
+        if asked and self.state.stage is sv.Stage.STOPPED:
+            self._note_failure(managed.overdue(self.who))
         if now >= self._next_look:
             self._look()
 
@@ -218,6 +226,8 @@ class ServiceSupervisor(Supervisor):
             self._look()
 
     def _refused(self, why: str) -> None:
+        if self.state.stage is sv.Stage.STOPPING:
+            self._note_failure(why)
         self._do(managed.refused(self.state, why, running=self.process is not None))
 
     def _killed(self, _done: None, error: BaseException | None) -> None:

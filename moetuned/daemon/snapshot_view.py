@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from moetuned.daemon import placeholders
 from moetuned.daemon.by_hand import is_paused
 from moetuned.daemon.launch_view import launch_view, supervision_view
 from moetuned.daemon.supervisor import Supervisor
@@ -74,7 +75,8 @@ def backend_view(watched: Watched, now: float) -> BackendView:
 
 def _state(watched: Watched) -> str:
     state = None if watched.supervisor is None else watched.supervisor.state
-    return state_word(watched.verdict, state, paused=is_paused(watched))
+    known = placeholders.unknown(watched.supervisor) is None
+    return state_word(watched.verdict, state, paused=is_paused(watched), known=known)
 
 
 def _learning(watched: Watched) -> str | None:

@@ -366,6 +366,12 @@ class Supervisor(Pausable, abc.ABC):
         one = Restart(self._clock.wall(), cause, why, before, plan.context_length)
         self.restarts = (*self.restarts, one)[-_RESTARTS:]
 
+    def _note_failure(self, why: str) -> None:
+        """The last restart was not made, `why` is a sentence: who asked for it, or looks later, is to be told."""
+        self._restart_at = None
+        if self.restarts:
+            self.restarts = (*self.restarts[:-1], msgspec.structs.replace(self.restarts[-1], failed=why))
+
     def _with(self, plan: sv.LaunchPlan) -> str:
         parts = []
         if self.sets("context"):

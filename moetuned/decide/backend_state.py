@@ -19,8 +19,8 @@ _STAGES = {
 }  # fmt: skip
 
 
-def state_word(verdict: Verdict, state: Supervision | None, *, paused: bool = False) -> str:
-    """One word. `state` None: only watched. `paused`: moetuned stopped its process.
+def state_word(verdict: Verdict, state: Supervision | None, *, paused: bool = False, known: bool = True) -> str:
+    """One word. `state` None: only watched. `paused`: moetuned stopped its process. `known`: who runs it says whether it runs.
 
     absent, stopped, starting, loading, restarting, draining, ending, waiting (until it is tried again), broken (it failed so often that
     it is left stopped), paused, hung, thrashing, prefill, answering, idle, unknown.
@@ -28,6 +28,8 @@ def state_word(verdict: Verdict, state: Supervision | None, *, paused: bool = Fa
     signals = {reason.signal for reason in verdict.reasons if reason.axis == "phase"}
     if (paused or "paused" in signals) and (state is None or state.stage is not Stage.STOPPING):
         return "paused"
+    if state is not None and not known and state.stage is Stage.STOPPED:
+        return "unknown"
     if state is not None and (word := _of_supervision(state, verdict.phase)) is not None:
         return word
     if "hung" in signals:

@@ -49,6 +49,11 @@ def ended(state: Supervision, how: str, now: float, manager: str, *, by_owner: b
     return _replace(state, exits=exits, down=True), (told,)
 
 
+def overdue(manager: str) -> str:
+    """That no new process appeared in time, a sentence."""
+    return f"{manager} ended it and did not start it again within {format_duration(APPEAR_SECONDS)}"
+
+
 def refused(state: Supervision, why: str, *, running: bool) -> Moved:
     """The manager did not do it, `why` is a sentence. `running`: the process from before still runs."""
     if state.stage is not Stage.STOPPING:
@@ -75,6 +80,5 @@ def tick(state: Supervision, now: float, manager: str) -> Moved:
     if state.retry_at is None:
         return _replace(state, retry_at=now + APPEAR_SECONDS), ()
     if now >= state.retry_at:
-        why = f"{manager} ended it and did not start it again within {format_duration(APPEAR_SECONDS)}"
-        return refused(state, why, running=False)
+        return refused(state, overdue(manager), running=False)
     return state, ()

@@ -8,7 +8,7 @@ into one, because each restart reads the whole model.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import msgspec
 
@@ -68,7 +68,8 @@ class ReliefFacts(msgspec.Struct, frozen=True):
     """What is known of the backend. `supervised`: moetuned may restart it; `..._changeable`: its command takes one.
 
     `grown_bytes`: of its own memory since it was ready; `locked_bytes`: of its model, by moetuned. `restart_seconds` None: unknown,
-    `lacks`: what its kind cannot be given; `names`: how it is given the rest. `restart_source` says why, or from what it is known.
+    `lacks`: what its kind cannot be given; `names`: how it is given the rest; `unset`: why not, where
+    another reason is known than that its command does not hold it. `restart_source` says why, or from what it is known.
     `draining`: its restart waits for requests to end. `pausable`: its process may be stopped for a moment. `behind`: another backend
     under the same limit that is being relieved already, and whose restart may be enough. None is unknown everywhere.
     """
@@ -97,6 +98,7 @@ class ReliefFacts(msgspec.Struct, frozen=True):
     kind: str = "unknown"
     lacks: frozenset[str] = frozenset()
     names: Names = {}
+    unset: Mapping[str, str] = {}
     restart_source: str = "neither a load of it nor its disk was measured yet"
     draining: bool = False
     pausable: bool = False
@@ -274,7 +276,7 @@ class _Climb:
 
     def _one_slot(self) -> ReliefStep:
         facts, name = self.facts, StepName.ONE_SLOT
-        what = "one slot" if facts.slots is None else f"slots {facts.slots} -> 1"
+        what = "one slot" if facts.slots in (None, 1) else f"slots {facts.slots} -> 1"
         if not facts.slots_changeable:
             return ReliefStep(name, what, why_not=_unset(facts, "slots"))
         if facts.slots == 1:
@@ -417,6 +419,8 @@ def duration(facts: ReliefFacts) -> str:
 def _unset(facts: ReliefFacts, value: str) -> str:
     if value in facts.lacks:
         return f"{facts.kind} has no {_WORDS[value]} that can be set"
+    if value in facts.unset:
+        return facts.unset[value]
     return f"its command does not set it: no {{{value}}}"
 
 

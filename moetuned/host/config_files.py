@@ -16,7 +16,7 @@ from moetuned.parse.config_problem import ConfigError, Problem, key_path
 from moetuned.parse.config_text import FurtherCheck, load_with_warnings
 from moetuned.parse.config_yaml import LIMIT_CHARACTERS
 from moetuned.schema.config import Config
-from moetuned.schema.supervise import SuperviseProcess
+from moetuned.schema.supervise import SuperviseCommand, SuperviseProcess
 
 DEFAULT_PATH = "/etc/moetuned/moetuned.yaml"
 _LIMIT_FILES = 64
@@ -81,9 +81,15 @@ def missing_places(config: Config) -> Iterator[Problem]:
             hint = "the backend cannot load it; correct the path"
             yield from _missing((*path, "model"), backend.model, backend.model, hint, what="file")
         process = backend.supervise
+        if isinstance(process, SuperviseCommand):
+            hint = "the backend cannot be restarted by it; make it or correct the path"
+            script = process.restart[0]
+            yield from _missing((*path, "supervise", "restart"), script, script, hint, what="file")
         if not isinstance(process, SuperviseProcess):
             continue
         path = (*path, "supervise")
+        hint = "the backend cannot be started by it; correct the path"
+        yield from _missing((*path, "command", 0), process.command[0], process.command[0], hint, what="file")
         if process.directory is not None:
             hint = "the backend cannot be started in it; make it or correct the path"
             yield from _missing((*path, "directory"), process.directory, process.directory, hint)

@@ -14,7 +14,7 @@ from moetuned.parse.numbers_http import number_pattern
 from moetuned.parse.script_command import script_problems
 from moetuned.schema.config import Backend, Config, Context, Mode
 from moetuned.schema.relief import StepName
-from moetuned.schema.supervise import SuperviseCommand, SuperviseContainer, SuperviseProcess
+from moetuned.schema.supervise import SuperviseCommand, SuperviseContainer, SuperviseProcess, SuperviseUnit
 from moetuned.schema.units import parse_bytes
 
 PLACEHOLDERS = ("model", "context", "prompt_cache_mib", "slots", "checkpoints", "cache_type")
@@ -41,6 +41,7 @@ def check_backends(config: Config, known_kinds: Collection[str] | None = None) -
     """All problems of all backends, errors and warnings. `known_kinds` None: kinds are not checked."""
     names: dict[str, int] = {}
     ports: dict[int, int] = {}
+    services: dict[tuple[str, str], int] = {}
     for index, backend in enumerate(config.backends):
         path: _Path = ("backends", index)
         first = names.setdefault(backend.name, index)
@@ -61,6 +62,7 @@ def check_backends(config: Config, known_kinds: Collection[str] | None = None) -
             yield from _check_container(config, (*path, "supervise"), backend, backend.supervise)
         if isinstance(backend.supervise, SuperviseCommand):
             yield from _check_script(config, (*path, "supervise"), backend, backend.supervise)
+        yield from _check_service((*path, "supervise"), backend, services, index)
 
 
 def _error(path: _Path, value: object, hint: str) -> Problem:
@@ -97,6 +99,22 @@ def _check_url(path: _Path, url: str, ports: dict[int, int], index: int) -> Iter
     first = ports.setdefault(port, index)
     if first != index:
         yield _error((*path, "url"), url, f"has the port of backends[{first}] too; every backend needs its own")
+
+
+def _check_service(
+    path: _Path, backend: Backend, services: dict[tuple[str, str], int], index: int
+) -> Iterator[Problem]:
+    """Two entries for one unit or container would both restart it."""
+    match backend.supervise:
+        case SuperviseUnit(unit=name):
+            key, kind = "unit", "systemd"
+        case SuperviseContainer(container=name, engine=engine):
+            key, kind = "container", str(engine)
+        case _:
+            return
+    first = services.setdefault((kind, name), index)
+    if first != index:
+        yield _error((*path, key), name, f"is the {key} of backends[{first}] too; each runs one backend")
 
 
 def _check_generic(path: _Path, backend: Backend) -> Iterator[Problem]:
@@ -228,7 +246,8 @@ def _check_relief(config: Config, path: _Path, backend: Backend, words: list[str
     if StepName.SHORTER_CONTEXT not in config.relief.steps:
         return
     fixed = flag_value(words, _CONTEXT_FLAGS)
-    cure = f"write {{context}} in place of {fixed}" if fixed is not None else 'add -c and "{context}"'
+    add = 'add "{context}"' if isinstance(backend.supervise, SuperviseCommand) else 'add -c and "{context}"'
+    cure = add if fixed is None else f"write {{context}} in place of {fixed}"
     if config.relief.mode is not Mode.ACT:
         if backend.context != Context():
             yield _warning(path, None, f"has no {{context}}, so context.preferred has no effect; {cure}")

@@ -9,6 +9,8 @@ import difflib
 import re
 from collections.abc import Callable, Collection, Iterator
 
+import msgspec
+
 from moetuned.parse.config_backend_check import check_backends
 from moetuned.parse.config_problem import Problem, any_of, key_path, shown
 from moetuned.parse.config_swap_check import check_swap
@@ -157,7 +159,8 @@ def _check_relief(config: Config) -> Iterator[Problem]:
     yield from _duration(("relief", "settle"), relief.settle, _SETTLE_SECONDS)
     yield from _duration(("relief", "drain"), relief.drain, _DRAIN_SECONDS)
     if relief.restart_hung != "off":
-        yield from _duration(("relief", "restart_hung"), relief.restart_hung, _HUNG_SECONDS)
+        for problem in _duration(("relief", "restart_hung"), relief.restart_hung, _HUNG_SECONDS):
+            yield msgspec.structs.replace(problem, hint=f"{problem.hint}, or off")
     for twice in sorted({name for name in relief.steps if relief.steps.count(name) > 1}):
         yield _warning(("relief", "steps"), str(twice), "is named twice")
     for index, backend in enumerate(config.backends):
@@ -170,7 +173,7 @@ def _check_relief(config: Config) -> Iterator[Problem]:
             ("relief", "at_most"), relief.at_most, "forbids every restart; write 1/h or more, or mode: observe"
         )
     if relief.mode is Mode.ACT and all(isinstance(backend.supervise, SuperviseNone) for backend in config.backends):
-        hint = "there is no backend that moetuned may restart; give one with supervise: {by: process, …}"
+        hint = "there is no backend that moetuned may restart; give one with supervise: {by: process, …}, or by: systemd, docker or command"
         yield _warning(("relief", "mode"), str(relief.mode), hint)
 
 

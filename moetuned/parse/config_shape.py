@@ -264,9 +264,16 @@ def _unknown_key(key: str, names: Sequence[str]) -> str:
     return f"unknown key; allowed: {any_of(names)}" if names else "unknown key; no key is allowed here"
 
 
+_OTHER_WORDS = {("podman", "docker"): "by: docker, engine: podman"}
+"""What somebody writes, beside what is allowed, and how it is written instead."""
+
+
 def _not_allowed(text: str, allowed: Sequence[str]) -> str:
     near = difflib.get_close_matches(text.lower(), allowed, n=1, cutoff=0.6)
     hint = f"; did you mean {near[0]}?" if near else ""
+    for (word, beside), cure in _OTHER_WORDS.items():
+        if text == word and beside in allowed:
+            hint = f"; write {cure}"
     return f"not one of the allowed: {any_of(allowed)}{hint}"
 
 

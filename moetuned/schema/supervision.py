@@ -24,7 +24,7 @@ class RestartCause(StrEnum):
 class Restart(msgspec.Struct, frozen=True):
     """One restart, begun at `wall_seconds` (Unix time); `why` is one sentence. Context lengths are tokens.
 
-    `took_seconds`: from then until it was healthy; None: it is not yet, or never was.
+    `took_seconds`: from then until it was healthy; None: it is not yet, or never was. `failed`: why who runs it did not do it, one sentence.
     """
 
     wall_seconds: float
@@ -33,6 +33,7 @@ class Restart(msgspec.Struct, frozen=True):
     context_before: int | None = None
     context_after: int | None = None
     took_seconds: float | None = None
+    failed: str | None = None
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -93,7 +94,7 @@ class BackendAnswer(msgspec.Struct, frozen=True):
     """The answer of POST /v1/backend. `done`: False for a dry run. `asked_wall_seconds`: when, by the daemon's clock (Unix time).
 
     `context_before` and `context_after` (tokens), `busy`: requests that are being answered (None: unknown), `wait_seconds`: how long a
-    restart waits for them at most; 0: it cuts them off. `expected_seconds`: until it is healthy again; None: unknown,
+    restart waits for them at most; 0: it cuts them off. `runs`: whether a process of it is known. `expected_seconds`: until it is healthy again; None: unknown,
     `expected_source` says why, or from what it is known.
     """
 
@@ -107,3 +108,4 @@ class BackendAnswer(msgspec.Struct, frozen=True):
     wait_seconds: float = 0.0
     expected_seconds: float | None = None
     expected_source: str = ""
+    runs: bool = True

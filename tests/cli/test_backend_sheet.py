@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from moetuned.cli.backend_sheet import sheet
 from moetuned.schema.snapshot import ContextView
-from moetuned.schema.supervision import LaunchView
+from moetuned.schema.supervision import LaunchView, Restart, RestartCause
 
 
 @pytest.fixture(autouse=True)
@@ -34,9 +34,9 @@ def test_all_that_is_known() -> None:
         "context (now 4096): yes, by a restart, {context} in its command",
         "slots (now 1): no, there is no {slots}",
         "a restart takes about 40 s (as its last load)",
-        "1 it had ended, 1 to free memory since moetuned started",
+        "1 because it had ended, 1 to free memory since moetuned started",
         "07:50:00 to free memory, context 8192 -> 4096, healthy after 40 s: headroom 1.0 GiB",
-        "2027-01-14 04:13:20 it had ended: it exited with code 1",
+        "2027-01-14 04:13:20 because it had ended: it exited with code 1",
         "last start started with what fits",
         "relief shrink prompt cache: freed 2.0 GiB",
         "record /run/moetuned/backends/glm.json",
@@ -90,3 +90,13 @@ def test_no_text_from_outside_can_steer_the_terminal(text: str) -> None:
     launch = msgspec.structs.replace(GLM.launch, command=(text, text))
     view = msgspec.structs.replace(GLM, name=text, sentence=text, model_path=text, launch=launch, before_start=text)
     assert all(one.isprintable() for one in sheet(view, 80, False, NOW).replace("\n", ""))
+
+
+def test_each_cause_is_in_words_and_one_that_was_not_made_says_why() -> None:
+    restarts = tuple(Restart(NOW, cause, "because", failed="no such unit") for cause in RestartCause)
+    told = msgspec.structs.replace(
+        GLM.supervision, restarts=restarts, restarts_by_cause={one.value: 1 for one in RestartCause}
+    )
+    text = said(sheet(msgspec.structs.replace(GLM, supervision=told), 200, False, NOW))
+    assert "1 to free memory, 1 to give back what that took, 1 by hand, 1 because it had ended" in text
+    assert text.count("because; it was not done: no such unit") == 4

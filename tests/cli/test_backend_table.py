@@ -52,3 +52,13 @@ def test_one_of_an_older_daemon_has_its_phase() -> None:
 def test_no_text_from_outside_can_steer_the_terminal(text: str) -> None:
     view = msgspec.structs.replace(GLM, name=text, kind=text, model_path=text, url=text)
     assert all(one.isprintable() for one in table((view,), 80, colour=False).replace("\n", ""))
+
+
+@pytest.mark.parametrize("width", [40, 50, 60, 72])
+def test_as_many_columns_as_fit_stay_in_the_first_line(width: int) -> None:
+    full = msgspec.structs.replace(GLM, supervision=msgspec.structs.replace(GLM.supervision, by="process"), pid=4194303)
+    lines = table((full,), width, colour=False).splitlines()
+    assert max(map(len, lines)) <= width
+    assert lines[0].startswith("NAME")
+    assert "PID" in lines[0]
+    assert lines[1].strip().endswith("KIND, MODEL") or ".." in lines[1]

@@ -79,6 +79,14 @@ def test_it_did_not_go_well(view: BackendView | None, why: str) -> None:
     assert why in outcome.sentence
 
 
+def test_who_runs_it_did_not_do_it() -> None:
+    why = "there is no program docker in the system's directories; install docker"
+    failed = msgspec.structs.replace(BEGUN, failed=why)
+    for stage in ("stopped", "ready"):
+        outcome = end(seen("stopping", BEGUN), seen(stage, failed))
+        assert outcome == Outcome(False, f"glm could not be restarted: {why}")
+
+
 def test_relief_was_faster() -> None:
     relief = Restart(NOW + 2, RestartCause.RELIEF, "memory", 8192, 2048, 30.0)
     assert "2048 tokens, after 30 s; 4096 were asked for" in end(seen("ready", relief)).sentence
@@ -125,6 +133,13 @@ def test_what_it_will_be() -> None:
     assert second.startswith("2 requests of now: waited for, 1 min at most")
     assert list(forecast(msgspec.structs.replace(busy, busy=1, wait_seconds=0.0)))[1] == "1 request of now: cut off."
     assert "not known; those" in list(forecast(msgspec.structs.replace(busy, busy=None)))[1]
+
+
+def test_nothing_is_cut_off_where_nothing_runs() -> None:
+    stopped = msgspec.structs.replace(ANSWER, runs=False, busy=None)
+    assert list(forecast(stopped)) == [
+        "glm does not run now: it is started with a context of 4096 tokens (now 8192); that takes about 40 s (as its last load)."
+    ]
 
 
 def test_the_deadline_is_of_what_is_expected_else_of_the_models_size() -> None:

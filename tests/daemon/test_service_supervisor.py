@@ -175,6 +175,9 @@ def test_a_refusal_leaves_it_running_and_is_told(rig: Rig) -> None:
     assert rig.supervisor.state.stage is Stage.READY
     assert rig.said[-1][0] is EventName.RELIEF_EXHAUSTED
     assert "No space left" in rig.said[-1][1]
+    assert rig.supervisor.restarts[-1].failed == rig.service.refusal
+    rig.supervisor.healthy()
+    assert rig.supervisor.restarts[-1].took_seconds is None
 
 
 def test_a_second_restart_before_the_first_was_answered_is_refused(rig: Rig) -> None:
@@ -219,6 +222,12 @@ def test_a_manager_that_says_nothing_leaves_it_unknown(rig: Rig) -> None:
     rig.look()
     assert rig.supervisor.absence == "is not known to run: systemctl did not end within 20 s"
     assert not rig.supervisor.sets("context")
+    assert rig.supervisor.unknown == "systemctl did not end within 20 s"
+    rig.service.state = ServiceState(pid=None)
+    rig.clock.now += LOOK_SECONDS
+    rig.supervisor.tick()
+    rig.look()
+    assert rig.supervisor.unknown is None
 
 
 def test_one_that_never_comes_back_is_told(rig: Rig) -> None:
@@ -231,6 +240,7 @@ def test_one_that_never_comes_back_is_told(rig: Rig) -> None:
     rig.clock.now += APPEAR_SECONDS
     rig.supervisor.tick()
     assert rig.said[-1][0] is EventName.BACKEND_DOWN
+    assert rig.supervisor.restarts[-1].failed == f"{UNIT} ended it and did not start it again within 2 min"
 
 
 def test_the_daemons_end_leaves_it_alone(rig: Rig) -> None:

@@ -39,6 +39,13 @@ def test_what_supervision_does_goes_first(state: Supervision, phase: Phase, word
     assert state_word(verdict(phase), state) == word
 
 
+def test_who_runs_it_says_nothing() -> None:
+    stopped = Supervision("glm", PLAN, stage=Stage.STOPPED)
+    assert state_word(verdict(Phase.ABSENT), stopped, known=False) == "unknown"
+    ready = Supervision("glm", PLAN, stage=Stage.READY)
+    assert state_word(verdict(Phase.DECODE), ready, known=False) == "answering"
+
+
 def test_every_stage_and_phase_has_a_word() -> None:
     for phase in Phase:
         assert state_word(verdict(phase), None)

@@ -125,6 +125,11 @@ def test_the_context_is_shortened_by_what_the_other_steps_leave_missing() -> Non
     [
         ({"slots": 1}, StepName.ONE_SLOT, "it has one"),
         ({"slots_changeable": False}, StepName.ONE_SLOT, "its command does not set it: no {slots}"),
+        (
+            {"slots_changeable": False, "unset": {"slots": "there is no ${MOETUNED_SLOTS} in the unit a.service"}},
+            StepName.ONE_SLOT,
+            "there is no ${MOETUNED_SLOTS} in the unit a.service",
+        ),
         ({"kv": None}, StepName.ONE_SLOT, "not known"),
         ({"kv": None}, StepName.QUANTISE_KV_CACHE, "not known"),
         ({"kv": None}, StepName.FEWER_CHECKPOINTS, "not known"),
@@ -258,3 +263,8 @@ def test_no_skipped_step_is_in_the_restart(
     if restart.prompt_cache_mib is not None:
         assert facts.prompt_cache_mib is not None
         assert restart.prompt_cache_mib < facts.prompt_cache_mib
+
+
+def test_a_step_to_what_it_has_already_names_no_change() -> None:
+    one = msgspec.structs.replace(FACTS, slots=1, slots_changeable=False)
+    assert step(climb(8 * GIB, one), StepName.ONE_SLOT).what == "one slot"

@@ -7,7 +7,7 @@ from moetuned.host import config_files
 from moetuned.host.config_files import load_files, missing_places, unsafe
 from moetuned.parse.config_problem import ConfigError
 from moetuned.schema.config import Backend, Config, ExecAlert, Profile
-from moetuned.schema.supervise import SuperviseProcess
+from moetuned.schema.supervise import SuperviseCommand, SuperviseProcess
 
 
 @pytest.fixture
@@ -189,3 +189,14 @@ def test_what_may_not_be_looked_at_and_what_is_wrong_otherwise_is_not_said_to_be
 
     monkeypatch.setattr(config_files.os, "stat", refused)
     assert _missing(tmp_path, directory="x", model="y") == []
+
+
+@pytest.mark.parametrize("make", [lambda path: SuperviseProcess([path]), lambda path: SuperviseCommand([path])])
+def test_a_program_that_is_missing_is_a_warning(tmp_path, make):
+    program = tmp_path / "restart-llama"
+    config = Config(backends=[Backend("glm", supervise=make(str(program)))])
+    (found,) = missing_places(config)
+    assert "there is no such file: the backend cannot be" in found.hint
+    program.write_text("")
+    assert list(missing_places(config)) == []
+    assert list(missing_places(Config(backends=[Backend("glm", supervise=make("llama-server"))]))) == []

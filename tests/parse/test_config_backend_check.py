@@ -107,6 +107,27 @@ def test_names_and_ports_must_differ():
     ]
 
 
+@pytest.mark.parametrize(
+    ("supervise", "key"),
+    [
+        ({"by": "systemd", "unit": "llama.service"}, "unit: 'llama.service'"),
+        ({"by": "docker", "container": "llama", "run": ["img", "{context}"]}, "container: 'llama'"),
+    ],
+)
+def test_a_unit_or_container_is_of_one_backend(supervise, key):
+    entries = [{"name": name, "supervise": supervise} for name in ("a", "b")]
+    assert found(*entries) == [
+        f"error backends[1].supervise.{key}: is the {key.partition(':')[0]} of backends[0] too; each runs one backend"
+    ]
+    other_one = {"name": "b", "supervise": {"by": "docker", "engine": "podman", "container": "llama", "run": ["img"]}}
+    assert found(entries[0], other_one) == []
+
+
+def test_the_cure_for_a_script_is_no_flag():
+    (problem,) = other({"by": "command", "restart": ["/again"]}, "act")
+    assert 'add "{context}", or set' in problem
+
+
 def test_flag_value_takes_the_last_one():
     assert flag_value(["s", "--port", "1", "--port=2"], ("--port",)) == "2"
     assert flag_value(["s", "--port"], ("--port",)) is None

@@ -2,6 +2,7 @@ import msgspec
 import pytest
 
 from moetuned.parse.config_check import check
+from moetuned.parse.config_problem import ConfigError
 from moetuned.parse.config_text import load_with_warnings
 from moetuned.schema.config import Config
 
@@ -37,6 +38,8 @@ def test_the_default_config_has_no_problem():
         ({"limits": {"near": "120%"}}, "error limits.near: '120%' must be more than 0% and less than 100%"),
         ({"limits": {"critical": "few"}}, "error limits.critical: 'few' is no size"),
         ({"relief": {"drain": "1h"}}, "error relief.drain: '1h': must be between 0 ms and 10 min"),
+        ({"relief": {"restart_hung": "false"}}, "5m, 2h, or off"),
+        ({"relief": {"restart_hung": "10s"}}, "must be between 1 min and 1 d 0 h, or off"),
         ({"relief": {"cool_down": "1s"}}, "error relief.cool_down: '1s': must be between 10 s and 1 d"),
         ({"relief": {"mode": "act", "at_most": "0/h"}, "backends": [BACKEND]}, "error relief.at_most: '0/h': forbids"),
         ({"relief": {"mode": "act"}}, "warning relief.mode: 'act': there is no backend that moetuned may restart"),
@@ -84,6 +87,14 @@ def test_each_check(sections, expected):
 )
 def test_what_is_right_passes(sections):
     assert found(**sections) == []
+
+
+def test_podman_is_an_engine_of_docker() -> None:
+    text = "backends: [{name: a, supervise: {by: podman, container: llama, run: [img]}}]"
+    with pytest.raises(ConfigError) as raised:
+        load_with_warnings([("x.yaml", text)])
+    assert "write by: docker, engine: podman" in str(raised.value)
+    assert "did you mean" not in str(raised.value)
 
 
 def test_sysctls_are_not_judged_without_a_list_of_known_ones():
