@@ -209,7 +209,7 @@ def _ready(state: Supervision, now: float, kept: int = 0, lost: int = 0) -> Move
     if state.down:
         commands = (*commands, Say(EventName.BACKEND_RECOVERED, f"{state.backend} runs again"))
     state = _replace(state, stage=Stage.READY, restart_began=None, down=False, holds=False, stage_until=None, busy=None)
-    return _replace(state, fruitless=0, cut_off=None), commands
+    return _replace(state, fruitless=0, cut_off=None, obstacle=None), commands
 
 
 def _counted(count: int, what: str, one: str, many: str) -> str:

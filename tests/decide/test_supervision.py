@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -341,6 +342,18 @@ def test_one_that_hangs_is_ended_killed_and_started_again() -> None:
     state, _ = sv.begin(fresh())
     assert sv.hung(state, 0.0) == (state, ()), "one that loads hangs not"
     state, _ = sv.healthy(state, 1.0)
+@pytest.mark.parametrize("cause", sorted(WAITS_FOR))
+def test_what_was_in_the_way_before_it_was_ready_is_told_again_when_it_comes_back(cause: Cause) -> None:
+    state, _ = sv.begin(fresh())
+    state, commands = sv.exited(state, "ended", 1.0, cause)
+    assert names(commands) == [EVENT_OF[cause]]
+    state, _ = sv.tick(state, 10.0)
+    state, commands = sv.healthy(state, 11.0)
+    assert names(commands) == [EventName.BACKEND_RECOVERED]
+    state, commands = sv.exited(state, "ended", 12.0, cause)
+    assert names(commands) == [EVENT_OF[cause]]
+
+
     state, commands = sv.hung(state, 100.0)
     assert commands == (sv.Terminate(),)
     state, commands = sv.tick(state, 100.0 + sv.Timing().terminate_seconds)
