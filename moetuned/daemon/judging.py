@@ -131,7 +131,7 @@ class Judge:
         watched.limits = memory_under_each(window.now.machine, own) if warms else ()
         if watched.supervisor is not None:
             busy = watched.signals.get("busy_slots")
-            watched.supervisor.hear(None if busy is None else int(busy), watched.http_at)
+            watched.supervisor.hear(None if busy is None else int(busy), watched.http_asked_at)
         self._note_health(watched, settings, now)
         self._note_cache(watched, now)
         if watched.verdict.paging == Paging.STEADY and watched.verdict.phase == Phase.DECODE and watched.residency:

@@ -195,9 +195,9 @@ class Supervisor(Pausable, abc.ABC):
         self._waiting = None
         self._do((sv.call_off(self.state), ()))
 
-    def hear(self, busy: int | None, answered_at: float | None) -> None:
-        """It said at `answered_at` (monotonic) that it works on so many requests; None: not known."""
-        self._do(sv.heard(self.state, busy, answered_at, self._clock.monotonic()))
+    def hear(self, busy: int | None, asked_at: float | None) -> None:
+        """Asked at `asked_at` (monotonic) it said that it works on so many requests; None: not known."""
+        self._do(sv.heard(self.state, busy, asked_at, self._clock.monotonic()))
 
     def pause_by_hand(self) -> None:
         """See `Pausable`: not what is being ended. A restart that waits is called off."""

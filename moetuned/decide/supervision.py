@@ -25,7 +25,8 @@ class Timing(msgspec.Struct, frozen=True):
     `breaker_seconds`, or without having been ready once in between, and it is left to its owner; before that it is started again after
     `backoff_seconds`, one for each exit. `look_seconds`: how often it is looked whether what lets it not start is gone. `grace_seconds`:
     how long a restart waits where nobody tells whether a request is worked on; `save_seconds`, `restore_seconds`: how long its
-    conversations may take to be written to disk before a restart, and to be read again after it.
+    conversations may take to be written to disk before a restart, and to be read again after it. `last_look_seconds`: an answer that
+    comes so late in the wait for requests ends it.
     """
 
     terminate_seconds: float = 15.0
@@ -37,6 +38,7 @@ class Timing(msgspec.Struct, frozen=True):
     save_seconds: float = 20.0
     restore_seconds: float = 30.0
     look_seconds: float = 5.0
+    last_look_seconds: float = 0.3
 
 
 class Stage(StrEnum):
@@ -267,14 +269,18 @@ def call_off(state: Supervision) -> Supervision:
     return _replace(state, stage=Stage.READY, next_plan=None, drain_began=None, drain_until=None, stage_until=None)
 
 
-def heard(state: Supervision, busy: int | None, answered_at: float | None, now: float) -> Moved:
-    """How many requests it works on, by its answer at `answered_at`; None: that is not known."""
+def heard(state: Supervision, busy: int | None, asked_at: float | None, now: float) -> Moved:
+    """How many requests it works on, by its answer to what was asked at `asked_at`; None: that is not known."""
     state = _replace(state, busy=busy)
     if state.stage != Stage.DRAINING or state.drain_began is None:
         return state, ()
-    # An answer from before says nothing of a request that came just then.
-    idle = busy == 0 and answered_at is not None and answered_at >= state.drain_began
-    if idle or (busy is None and now >= state.drain_began + state.timing.grace_seconds):
+    if busy is None:
+        return _drained(state, now) if now >= state.drain_began + state.timing.grace_seconds else (state, ())
+    # An answer from before says nothing of a request that came just then. Near the deadline each may be the last one, and how many are
+    # cut off is only known by a fresh one.
+    fresh = asked_at is not None and asked_at >= state.drain_began
+    last = state.drain_until is not None and now >= state.drain_until - state.timing.last_look_seconds
+    if fresh and (busy == 0 or last):
         return _drained(state, now)
     return state, ()
 

@@ -186,6 +186,15 @@ def test_it_does_not_wait_beyond_the_deadline_and_what_is_cut_off_is_counted_and
     assert said.message.endswith("after 10 s; 2 requests were cut off")
 
 
+def test_an_answer_right_before_the_deadline_ends_the_wait_so_that_what_is_cut_off_is_known() -> None:
+    state, _ = sv.drain(ready(busy=0), SHORT, 10.0, 30.0)
+    late = 40.0 - sv.Timing().last_look_seconds
+    assert sv.heard(state, 1, 39.0, late - 0.01)[1] == ()
+    assert sv.heard(state, 1, 9.9, late)[1] == (), "that answer is older than the wish"
+    ended, commands = sv.heard(state, 1, 39.0, late)
+    assert (commands, ended.cut_off) == ((sv.Terminate(),), 1)
+
+
 def test_no_time_to_wait_is_a_restart_at_once() -> None:
     for seconds in (0.0, -1.0):
         assert sv.drain(ready(), SHORT, 10.0, seconds, saves=True)[1] == (sv.Terminate(),)
