@@ -77,7 +77,9 @@ def relieve(
         log.warning("%s: restarting it: %s", watched.name, decided.restart.reason)
         report(watched, f"restart: {decided.restart.reason}", logged=True)
         plan = launch_plan(decided.restart, supervisor.state.plan)
-        supervisor.restart(plan, decided.restart.reason, seconds=decided.drain_seconds or 0.0)
+        supervisor.restart(
+            plan, decided.restart.reason, seconds=decided.drain_seconds or 0.0, end_seconds=decided.end_seconds
+        )
 
 
 def behind(watched: Watched, others: Sequence[Watched], settings: Settings, now: float) -> str | None:
@@ -211,6 +213,7 @@ def relief_facts(watched: Watched, settings: Settings) -> relief.ReliefFacts:
         restart_source=source,
         draining=supervisor is not None and supervisor.draining,
         pausable=settings.pause and supervisor is not None and supervisor.pausable,
+        held=supervisor is not None and supervisor.held,
         kind=watched.kind,
         lacks=lacks,
         names=names,

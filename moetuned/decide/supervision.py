@@ -235,14 +235,21 @@ def hung(state: Supervision, now: float) -> Moved:
 
 
 def drain(
-    state: Supervision, plan: LaunchPlan, now: float, seconds: float, *, saves: bool = False, hurry: bool = True
+    state: Supervision,
+    plan: LaunchPlan,
+    now: float,
+    seconds: float,
+    *,
+    saves: bool = False,
+    hurry: bool = True,
+    end_seconds: float | None = None,
 ) -> Moved:
     """Restart it with `plan` once it works on no request, at most `seconds` from now; none, or not ready: at once.
 
-    `saves`: its conversations are saved before it ends. `hurry`: see `restart`.
+    `saves`: its conversations are saved before it ends. `hurry`, `end_seconds`: see `restart`.
     """
     if state.stage != Stage.READY or seconds <= 0:
-        return restart(state, plan, now, hurry=hurry)
+        return restart(state, plan, now, hurry=hurry, end_seconds=end_seconds)
     until = now + seconds
     waits = _replace(
         state, stage=Stage.DRAINING, next_plan=plan, saves=saves, drain_began=now, drain_until=until, hurry=hurry
@@ -297,23 +304,26 @@ def _drained(state: Supervision, now: float) -> Moved:
     return _replace(state, stage=Stage.SAVING, stage_until=until), (SaveSlots(state.next_plan, until),)
 
 
-def _end(state: Supervision, now: float) -> Moved:
+def _end(state: Supervision, now: float, end_seconds: float | None = None) -> Moved:
     """The restart begins: its process is told to end, or its manager is told to restart it."""
-    kill_at = now + (state.timing.restart_seconds if state.hurry else state.timing.terminate_seconds)
+    seconds = state.timing.restart_seconds if state.hurry else state.timing.terminate_seconds
+    kill_at = now + (seconds if end_seconds is None else min(seconds, end_seconds))
     cut_off = 0 if state.stage == Stage.LOADING else state.busy
     ends = _replace(state, stage=Stage.STOPPING, kill_at=kill_at, restart_began=now, later_plan=None, cut_off=cut_off)
     ask = Ask(ends.next_plan) if ends.managed and ends.next_plan is not None else Terminate()
     return _replace(ends, drain_began=None, drain_until=None, stage_until=None), (ask,)
 
 
-def restart(state: Supervision, plan: LaunchPlan, now: float, *, hurry: bool = True) -> Moved:
+def restart(
+    state: Supervision, plan: LaunchPlan, now: float, *, hurry: bool = True, end_seconds: float | None = None
+) -> Moved:
     """End the process and start it again with `plan`, which also goes before what the config wanted for later.
 
-    `hurry`: memory runs out, so that it gets less time to end.
+    `hurry`: memory runs out, so that it gets less time to end; `end_seconds`: no more than this.
     """
     state = _replace(state, later_plan=None, hurry=hurry)
     if state.stage in (Stage.LOADING, *UP):
-        return _end(_replace(state, next_plan=plan, holds=False), now)
+        return _end(_replace(state, next_plan=plan, holds=False), now, end_seconds)
     if state.stage == Stage.STOPPING:
         # Its manager has been told already, with the plan before.
         return state if state.managed else _replace(state, next_plan=plan, hung=False), ()

@@ -41,7 +41,7 @@ def watched(small_model: Path) -> Watched:
         sets=lambda value: True, knows=lambda value: True, paused_wall_seconds=None, draining=False, held=False, pausable=True, conversations=None, did=[],
     )  # fmt: skip
     own: Any = watched.supervisor
-    own.restart = lambda plan, why, *, seconds: own.restarts.append((plan, why, seconds))
+    own.restart = lambda plan, why, *, seconds, end_seconds: own.restarts.append((plan, why, seconds, end_seconds))
     own.call_off = lambda: own.did.append("call_off")
     own.hasten = lambda seconds: own.did.append(("hasten", seconds))
     own.hold = lambda: own.did.append("hold")
@@ -116,7 +116,7 @@ def test_steps_and_the_restart_are_carried_out_and_told(watched: Watched) -> Non
     care = Care()
     relieving.relieve(watched, SETTINGS, 10.0, care, None, None)  # type: ignore[arg-type]
     assert care.did == ["release_protection"]
-    ((plan, why, seconds),) = watched.supervisor.restarts  # type: ignore[union-attr, misc]
+    ((plan, why, seconds, _),) = watched.supervisor.restarts  # type: ignore[union-attr, misc]
     assert why.startswith("headroom 10.0 MiB")
     assert plan.context_length < 8192
     assert (plan.prompt_cache_mib, plan.checkpoints) == (0, 8)

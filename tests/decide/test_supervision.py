@@ -200,6 +200,12 @@ def test_no_time_to_wait_is_a_restart_at_once() -> None:
         assert sv.drain(ready(), SHORT, 10.0, seconds, saves=True)[1] == (sv.Terminate(),)
 
 
+def test_where_its_limit_comes_soon_it_is_killed_soon() -> None:
+    for seconds, due in ((0.5, 10.5), (60.0, 10.0 + sv.Timing().restart_seconds)):
+        state, _ = sv.drain(ready(), SHORT, 10.0, 0.0, end_seconds=seconds)
+        assert state.kill_at == due
+
+
 def test_where_nobody_tells_what_is_worked_on_it_waits_a_moment_only() -> None:
     state, _ = sv.drain(ready(), SHORT, 10.0, 30.0)
     assert sv.heard(state, None, None, 11.9)[1] == ()
@@ -336,6 +342,18 @@ def test_one_that_takes_long_to_fail_and_is_never_ready_trips_the_breaker_too() 
     assert (state.exits, state.fruitless) == ((), 0), "who tries again gets all tries"
 
 
+@pytest.mark.parametrize("cause", sorted(WAITS_FOR))
+def test_what_was_in_the_way_before_it_was_ready_is_told_again_when_it_comes_back(cause: Cause) -> None:
+    state, _ = sv.begin(fresh())
+    state, commands = sv.exited(state, "ended", 1.0, cause)
+    assert names(commands) == [EVENT_OF[cause]]
+    state, _ = sv.tick(state, 10.0)
+    state, commands = sv.healthy(state, 11.0)
+    assert names(commands) == [EventName.BACKEND_RECOVERED]
+    state, commands = sv.exited(state, "ended", 12.0, cause)
+    assert names(commands) == [EVENT_OF[cause]]
+
+
 def test_being_ready_in_between_is_no_such_row() -> None:
     state, _ = sv.begin(fresh())
     now = 0.0
@@ -351,18 +369,6 @@ def test_one_that_hangs_is_ended_killed_and_started_again() -> None:
     state, _ = sv.begin(fresh())
     assert sv.hung(state, 0.0) == (state, ()), "one that loads hangs not"
     state, _ = sv.healthy(state, 1.0)
-@pytest.mark.parametrize("cause", sorted(WAITS_FOR))
-def test_what_was_in_the_way_before_it_was_ready_is_told_again_when_it_comes_back(cause: Cause) -> None:
-    state, _ = sv.begin(fresh())
-    state, commands = sv.exited(state, "ended", 1.0, cause)
-    assert names(commands) == [EVENT_OF[cause]]
-    state, _ = sv.tick(state, 10.0)
-    state, commands = sv.healthy(state, 11.0)
-    assert names(commands) == [EventName.BACKEND_RECOVERED]
-    state, commands = sv.exited(state, "ended", 12.0, cause)
-    assert names(commands) == [EVENT_OF[cause]]
-
-
     state, commands = sv.hung(state, 100.0)
     assert commands == (sv.Terminate(),)
     state, commands = sv.tick(state, 100.0 + sv.Timing().terminate_seconds)
