@@ -86,6 +86,10 @@ def _learning(watched: Watched) -> str | None:
 def backend_sentence(watched: Watched, now: float) -> str:
     """What it does, for people, at `now` (monotonic seconds)."""
     signals = {} if watched.signals is None else watched.signals.values
+    if watched.supervisor is not None and watched.supervisor.process is None:
+        gone = watched.supervisor.absence
+        if gone is not None:  # the last look may still have seen it at work
+            return gone
     if watched.supervisor is not None and watched.supervisor.state.stage is not Stage.STOPPING and is_paused(watched):
         by_others = (
             "is paused: its process is stopped (SIGSTOP or a debugger); to let it go on: moetunectl backend resume"
