@@ -193,6 +193,7 @@ class Judge:
         return relieving.plan_of(watched, settings, watched.verdict.at_seconds)
 
     def _relieve(self, watched: Watched, settings: Settings, now: float, backends: Sequence[Watched]) -> None:
+        returning.reconsider(watched)
         others = tuple(each for each in backends if each is not watched)
         relieving.relieve(watched, settings, now, self._care, self._announcer, self._neighbours, others)
         hanging.end_hung(watched, settings, self._care)

@@ -55,9 +55,9 @@ class Probing:
         if probe is None or process is None:
             return
         idle, asked_at = does_nothing(watched), self._clock.monotonic()
-        if idle and watched.http_at is not None and asked_at - watched.http_at < IDLE_SECONDS:
-            return
         drains = watched.supervisor is not None and watched.supervisor.draining
+        if idle and not drains and watched.http_at is not None and asked_at - watched.http_at < IDLE_SECONDS:
+            return
 
         def done(answers: dict[str, str] | None, error: BaseException | None) -> None:
             if error is not None:

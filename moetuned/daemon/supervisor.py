@@ -144,9 +144,9 @@ class Supervisor(Pausable, abc.ABC):
         """
         self._drain(RestartCause.RELIEF, why, plan, seconds, end_seconds)
 
-    def give_back(self, plan: sv.LaunchPlan, why: str) -> None:
-        """The same to give back what relief took, at once; that counts for no cool-down, and is taken back when it does not start."""
-        self._drain(RestartCause.RETURN, why, plan, 0.0)
+    def give_back(self, plan: sv.LaunchPlan, why: str, *, seconds: float = 0.0) -> None:
+        """The same to give back what relief took; that counts for no cool-down, and is taken back when it does not start."""
+        self._drain(RestartCause.RETURN, why, plan, seconds)
 
     def restart_by_hand(self, plan: sv.LaunchPlan, context: int | None = None, *, seconds: float = 0.0) -> None:
         """The same because somebody asked for it; that counts for no cool-down. `context`: the one that was asked for."""
@@ -187,9 +187,9 @@ class Supervisor(Pausable, abc.ABC):
         return self.state.stage in (sv.Stage.DRAINING, sv.Stage.SAVING)
 
     @property
-    def waits_by_hand(self) -> bool:
-        """Whether that is one that somebody asked for."""
-        return self.draining and self._waiting is not None and self._waiting[0] is RestartCause.BY_HAND
+    def waits_because(self) -> RestartCause | None:
+        """Because of what it is made; None: none waits."""
+        return self._waiting[0] if self.draining and self._waiting is not None else None
 
     def hasten(self, seconds: float) -> None:
         """The restart that waits may wait no longer than that."""

@@ -72,6 +72,7 @@ class Owner:
     paused_wall_seconds: float | None = None
     conversations: Conversations | None = None
     draining = held = pausable = False
+    waits_because = None
     before_restart: str | None = None
 
     def hear(self, busy: int | None, answered_at: float | None) -> None:
