@@ -12,7 +12,7 @@ from moetuned.decide import asked_by_hand
 from moetuned.decide.detector_hung import STOPPED_STATES
 from moetuned.decide.estimate import trained_context
 from moetuned.host.clock import Clock
-from moetuned.schema.supervision import BackendAnswer, BackendDo
+from moetuned.schema.supervision import BackendAnswer, BackendDo, RestartCause
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ def _facts(watched: Watched, settings: Settings, do: BackendDo, *, now: bool) ->
     return asked_by_hand.ByHandFacts(
         backend=watched.name,
         state=None if supervisor is None else supervisor.state,
-        waiting=supervisor is not None and supervisor.waits_by_hand and not now,
+        waiting=supervisor is not None and supervisor.waits_because is RestartCause.BY_HAND and not now,
         runs=supervisor is not None and supervisor.process is not None,
         # What the last look saw may be over: to stop it again does no harm, to let it go on neither.
         paused=is_paused(watched)

@@ -131,7 +131,7 @@ class Judge:
         watched.limits = memory_under_each(window.now.machine, own) if warms else ()
         if watched.supervisor is not None:
             busy = watched.signals.get("busy_slots")
-            watched.supervisor.hear(None if busy is None else int(busy), watched.http_at)
+            watched.supervisor.hear(None if busy is None else int(busy), watched.http_asked_at)
         self._note_health(watched, settings, now)
         self._note_cache(watched, now)
         if watched.verdict.paging == Paging.STEADY and watched.verdict.phase == Phase.DECODE and watched.residency:
@@ -193,6 +193,7 @@ class Judge:
         return relieving.plan_of(watched, settings, watched.verdict.at_seconds)
 
     def _relieve(self, watched: Watched, settings: Settings, now: float, backends: Sequence[Watched]) -> None:
+        returning.reconsider(watched)
         others = tuple(each for each in backends if each is not watched)
         relieving.relieve(watched, settings, now, self._care, self._announcer, self._neighbours, others)
         hanging.end_hung(watched, settings, self._care)

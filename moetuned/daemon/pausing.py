@@ -18,6 +18,7 @@ PAUSE_SECONDS = 3.0
 """A process that is stopped for a second look is continued after this long, whatever happens."""
 PAUSE_AGAIN_SECONDS = 30.0
 """It is not stopped again sooner."""
+HELD = "is paused for a moment, because memory runs out"
 
 
 class Pausable(Recorded):
@@ -55,7 +56,12 @@ class Pausable(Recorded):
         if self.paused_wall_seconds is not None:
             since = time.strftime("%H:%M", time.localtime(self.paused_wall_seconds))
             return f"is paused by hand since {since}; it goes on after: moetunectl backend resume {self.config.name}"
-        return "is paused for a moment, because memory runs out" if self.held else None
+        return HELD if self.held else None
+
+    @property
+    def held_lately(self) -> bool:
+        """Whether its process was stopped for a second look a moment ago: what the last look saw stopped may go on since."""
+        return self._held_at is not None and self._clock.monotonic() - self._held_at < PAUSE_SECONDS
 
     def hold(self) -> None:
         """Stop its process for a second look, for `PAUSE_SECONDS` at most, also when the daemon does not live so long."""

@@ -8,9 +8,10 @@ from collections.abc import Callable
 from moetuned.daemon.pacing import does_nothing
 from moetuned.daemon.watched import Watched
 from moetuned.daemon.workers import Lane, Workers
+from moetuned.decide.moment import busy_in
 from moetuned.host.backend_http import Probe
 from moetuned.host.clock import Clock
-from moetuned.parse.backend_http import paths_of
+from moetuned.parse.backend_http import parse_backend_http, paths_of
 
 log = logging.getLogger(__name__)
 
@@ -53,8 +54,9 @@ class Probing:
         probe, process = watched.probe, watched.process
         if probe is None or process is None:
             return
-        idle = does_nothing(watched)
-        if idle and watched.http_at is not None and self._clock.monotonic() - watched.http_at < IDLE_SECONDS:
+        idle, asked_at = does_nothing(watched), self._clock.monotonic()
+        drains = watched.supervisor is not None and watched.supervisor.draining
+        if idle and not drains and watched.http_at is not None and asked_at - watched.http_at < IDLE_SECONDS:
             return
 
         def done(answers: dict[str, str] | None, error: BaseException | None) -> None:
@@ -63,11 +65,22 @@ class Probing:
             elif answers is not None and watched.probe is probe and watched.process == process:
                 # What another process said, e.g. before a restart, says nothing of this one.
                 news = idle and answers != watched.http
-                watched.http, watched.http_at = answers, self._clock.monotonic()
+                watched.http, watched.http_at, watched.http_asked_at = answers, self._clock.monotonic(), asked_at
+                _hear(watched, answers, asked_at)
                 if news:
                     self._on_news()
 
-        self._workers.submit(Lane.PROBE, f"asking {watched.key}", lambda: probe.poll(idle=idle), done)
+        self._workers.submit(
+            Lane.PROBE, f"asking {watched.key}", lambda: probe.poll(idle=idle, slots_last=drains), done
+        )
+
+
+def _hear(watched: Watched, answers: dict[str, str], asked_at: float) -> None:
+    """A restart that waits for requests to end is not left to the next look: another one may have come by then."""
+    supervisor = watched.supervisor
+    if supervisor is not None and supervisor.draining:
+        http = parse_backend_http(answers, watched.dialect, watched.numbers)
+        supervisor.hear(None if http is None else busy_in(http), asked_at)
 
 
 def _ignore(_result: object, _error: BaseException | None) -> None:

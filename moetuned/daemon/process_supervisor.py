@@ -174,7 +174,11 @@ class ProcessSupervisor(Supervisor):
         return supervise
 
     def _terminate(self) -> None:
-        if self.process is not None:
+        if self.held:
+            # It would have to go on to hear that it is to end, and would grow on meanwhile.
+            log.warning("%s: memory runs out, so it is not asked to end; killing it", self.config.name)
+            self.kill()
+        elif self.process is not None:
             log.info("%s: asking process %d to end", self.config.name, self.process.identity.pid)
             self.process.terminate()
         elif self._preparing is not None:

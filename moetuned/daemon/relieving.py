@@ -18,6 +18,7 @@ from moetuned.daemon.supervisor import Supervisor
 from moetuned.daemon.watched import Watched
 from moetuned.decide import relief
 from moetuned.decide.by_hand import Names
+from moetuned.decide.growth_kind import LEAST_BYTES_PER_SECOND, OWN
 from moetuned.decide.kv_choices import kv_choices
 from moetuned.decide.launch_facts import prompt_cache_mib
 from moetuned.decide.relief_ladder import KvChoices
@@ -79,7 +80,9 @@ def relieve(
         log.warning("%s: restarting it: %s", watched.name, decided.restart.reason)
         report(watched, f"restart: {decided.restart.reason}", logged=True)
         plan = launch_plan(decided.restart, supervisor.state.plan)
-        supervisor.restart(plan, decided.restart.reason, seconds=decided.drain_seconds or 0.0)
+        supervisor.restart(
+            plan, decided.restart.reason, seconds=decided.drain_seconds or 0.0, end_seconds=decided.end_seconds
+        )
 
 
 def behind(watched: Watched, others: Sequence[Watched], settings: Settings, now: float) -> str | None:
@@ -204,15 +207,14 @@ def relief_facts(watched: Watched, settings: Settings) -> relief.ReliefFacts:
         kv=_kv_choices(watched, checkpoints="checkpoints" not in lacks or sets("checkpoints")),
         grown_bytes=None if own is None or when_ready is None else max(0, own - when_ready),
         own_bytes=own,
-        own_growth_bytes_per_second=None
-        if watched.signals is None
-        else watched.signals.get("anonymous_growth_bytes_per_second"),
+        own_growth_bytes_per_second=_own_growth(watched),
         warming=watched.warming is not None,
         locked_bytes=watched.protect.locked_bytes if watched.protect.state in ("locking", "held") else 0,
         restart_seconds=seconds,
         restart_source=source,
         draining=supervisor is not None and supervisor.draining,
         pausable=settings.pause and supervisor is not None and supervisor.pausable,
+        held=supervisor is not None and supervisor.held,
         kind=watched.kind,
         lacks=lacks,
         names=names,
@@ -220,6 +222,21 @@ def relief_facts(watched: Watched, settings: Settings) -> relief.ReliefFacts:
         if isinstance(supervisor, ServiceSupervisor)
         else {},
     )
+
+
+def _own_growth(watched: Watched) -> float | None:
+    """How fast its own memory grows, bytes a second. Where nobody else's does, that is all that grows: a prompt cache grows in steps, and
+    over the few seconds between two of them its own memory does not.
+    """
+    if watched.signals is None:
+        return None
+    own = watched.signals.get("anonymous_growth_bytes_per_second")
+    others, towards = (
+        watched.signals.get("others_growth_bytes_per_second"),
+        watched.signals.get("growth_to_limit_bytes_per_second"),
+    )
+    alone = watched.memory.growth_kind in OWN and others is not None and others <= LEAST_BYTES_PER_SECOND
+    return max(own, towards) if alone and own is not None and towards is not None else own
 
 
 def least_context(watched: Watched, settings: Settings) -> int:

@@ -17,9 +17,12 @@ from moetuned.decide.supervision import LaunchPlan, Stage
 from moetuned.gguf.metadata import Metadata
 from moetuned.host.service import VALUES
 from moetuned.schema.backend_description import BackendDescription
+from moetuned.schema.supervision import RestartCause
 from moetuned.schema.units import format_duration
 from moetuned.schema.verdict import MemoryState, Phase
 
+SAY_SECONDS = 10.0
+"""For one that is idle to say so once more: only a restart that is not made at once saves conversations."""
 _MOST_KNOWN = 256
 
 
@@ -39,6 +42,18 @@ def give_back(watched: Watched, settings: Settings, now: float) -> None:
     if plan is None:
         return
     _start(watched, supervisor, plan, now)
+
+
+def reconsider(watched: Watched) -> None:
+    """A restart that gives something back and waits is not made when somebody asks something meanwhile, or memory is not well any more."""
+    supervisor = watched.supervisor
+    if supervisor is None or supervisor.waits_because is not RestartCause.RETURN:
+        return
+    if watched.verdict.memory is MemoryState.OK and watched.verdict.phase is Phase.IDLE:
+        return
+    supervisor.call_off()
+    report(watched, "did not give it back: it is asked something, or memory is not well any more")
+    _remember(watched, supervisor, context_return.ReturnState(blocked=watched.returning.blocked))
 
 
 def allow(watched: Watched) -> None:
@@ -64,7 +79,7 @@ def _start(watched: Watched, supervisor: Supervisor, plan: LaunchPlan, now: floa
     report(watched, f"gave back: {what}", logged=True)
     _remember(watched, supervisor, context_return.returned(now))
     watched.grow_back = None
-    supervisor.give_back(plan, why)
+    supervisor.give_back(plan, why, seconds=SAY_SECONDS)
 
 
 def _remember(watched: Watched, supervisor: Supervisor, state: context_return.ReturnState) -> None:

@@ -330,7 +330,7 @@ class Roster:
         if url != watched.url:
             log.info("%s: %s", watched.name, f"is asked at {url}" if url else found.description.url_unknown)
             watched.url = url
-            watched.http, watched.http_at = {}, None
+            watched.http, watched.http_at, watched.http_asked_at = {}, None, None
             self._probing.aim(watched)
 
     @staticmethod

@@ -7,6 +7,7 @@ import msgspec
 from moetuned.daemon import placeholders
 from moetuned.daemon.by_hand import is_paused
 from moetuned.daemon.launch_view import launch_view, supervision_view
+from moetuned.daemon.pausing import HELD
 from moetuned.daemon.supervisor import Supervisor
 from moetuned.daemon.watched import Watched
 from moetuned.decide import heat
@@ -87,11 +88,16 @@ def _learning(watched: Watched) -> str | None:
 def backend_sentence(watched: Watched, now: float) -> str:
     """What it does, for people, at `now` (monotonic seconds)."""
     signals = {} if watched.signals is None else watched.signals.values
+    if watched.supervisor is not None and watched.supervisor.process is None:
+        gone = watched.supervisor.absence
+        if gone is not None:  # the last look may still have seen it at work
+            return gone
     if watched.supervisor is not None and watched.supervisor.state.stage is not Stage.STOPPING and is_paused(watched):
         by_others = (
             "is paused: its process is stopped (SIGSTOP or a debugger); to let it go on: moetunectl backend resume"
         )
-        return watched.supervisor.paused or f"{by_others} {watched.name}"
+        lately = HELD if watched.supervisor.held_lately else f"{by_others} {watched.name}"
+        return watched.supervisor.paused or lately
     prefill = prefill_view(watched.detector.prefill, watched.facts)
     said = sentence(watched.verdict, signals, watched.memory, now, _absence(watched, now), prefill)
     if watched.supervisor is None:

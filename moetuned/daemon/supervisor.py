@@ -135,16 +135,18 @@ class Supervisor(Pausable, abc.ABC):
         """Who runs it, for people."""
         return "moetuned, as its child"
 
-    def restart(self, plan: sv.LaunchPlan, why: str = "", *, seconds: float = 0.0) -> None:
+    def restart(
+        self, plan: sv.LaunchPlan, why: str = "", *, seconds: float = 0.0, end_seconds: float | None = None
+    ) -> None:
         """Start it again with `plan` to free memory, `why` is one sentence: once it works on no request, after so many seconds at the latest.
 
-        Its conversations are saved, if they can be and there is time. Until its process is told to end, `call_off` takes that back.
+        `end_seconds`: so long it may take to end by itself where it is told so at once; None: as long as in any restart. Its conversations are saved, if they can be and there is time. Until its process is told to end, `call_off` takes that back.
         """
-        self._drain(RestartCause.RELIEF, why, plan, seconds)
+        self._drain(RestartCause.RELIEF, why, plan, seconds, end_seconds)
 
-    def give_back(self, plan: sv.LaunchPlan, why: str) -> None:
-        """The same to give back what relief took, at once; that counts for no cool-down, and is taken back when it does not start."""
-        self._drain(RestartCause.RETURN, why, plan, 0.0)
+    def give_back(self, plan: sv.LaunchPlan, why: str, *, seconds: float = 0.0) -> None:
+        """The same to give back what relief took; that counts for no cool-down, and is taken back when it does not start."""
+        self._drain(RestartCause.RETURN, why, plan, seconds)
 
     def restart_by_hand(self, plan: sv.LaunchPlan, context: int | None = None, *, seconds: float = 0.0) -> None:
         """The same because somebody asked for it; that counts for no cool-down. `context`: the one that was asked for."""
@@ -154,13 +156,16 @@ class Supervisor(Pausable, abc.ABC):
             why += f", with a context of {context} tokens"
         self._drain(RestartCause.BY_HAND, why, plan, seconds)
 
-    def _drain(self, cause: RestartCause, why: str, plan: sv.LaunchPlan, seconds: float) -> None:
+    def _drain(
+        self, cause: RestartCause, why: str, plan: sv.LaunchPlan, seconds: float, end_seconds: float | None = None
+    ) -> None:
         kept = self.conversations is not None and self.conversations.why_lost(self.state.plan, plan) is None
         now = self._clock.monotonic()
         self._waiting = (cause, why, plan)
         if self.state.stage is not sv.Stage.READY or seconds <= 0:
             self._begin_restart(now)
-        self._do(sv.drain(self.state, plan, now, seconds, saves=kept, hurry=cause is RestartCause.RELIEF))
+        hurry = cause is RestartCause.RELIEF
+        self._do(sv.drain(self.state, plan, now, seconds, saves=kept, hurry=hurry, end_seconds=end_seconds))
 
     def _begin_restart(self, now: float) -> None:
         """The restart that waited is made now: it counts, and is remembered."""
@@ -182,9 +187,9 @@ class Supervisor(Pausable, abc.ABC):
         return self.state.stage in (sv.Stage.DRAINING, sv.Stage.SAVING)
 
     @property
-    def waits_by_hand(self) -> bool:
-        """Whether that is one that somebody asked for."""
-        return self.draining and self._waiting is not None and self._waiting[0] is RestartCause.BY_HAND
+    def waits_because(self) -> RestartCause | None:
+        """Because of what it is made; None: none waits."""
+        return self._waiting[0] if self.draining and self._waiting is not None else None
 
     def hasten(self, seconds: float) -> None:
         """The restart that waits may wait no longer than that."""
@@ -195,9 +200,9 @@ class Supervisor(Pausable, abc.ABC):
         self._waiting = None
         self._do((sv.call_off(self.state), ()))
 
-    def hear(self, busy: int | None, answered_at: float | None) -> None:
-        """It said at `answered_at` (monotonic) that it works on so many requests; None: not known."""
-        self._do(sv.heard(self.state, busy, answered_at, self._clock.monotonic()))
+    def hear(self, busy: int | None, asked_at: float | None) -> None:
+        """Asked at `asked_at` (monotonic) it said that it works on so many requests; None: not known."""
+        self._do(sv.heard(self.state, busy, asked_at, self._clock.monotonic()))
 
     def pause_by_hand(self) -> None:
         """See `Pausable`: not what is being ended. A restart that waits is called off."""

@@ -74,6 +74,7 @@ class Watched:
         self.probe: Probe | None = None
         self.http: dict[str, str] = {}
         self.http_at: float | None = None
+        self.http_asked_at: float | None = None
         self.next_residency: float = at_seconds
         self.fresh_residency: RawResidency | None = None
         self.residency: Residency | None = None
@@ -273,7 +274,7 @@ class Watched:
         self.residency = None
         self.fresh_residency = None
         self.residency_unknown = "the backend does not run"
-        self.http, self.http_at = {}, None
+        self.http, self.http_at, self.http_asked_at = {}, None, None
         self.would_do = ()
         self.own_bytes_when_ready = None
         if self.warming is not None:

@@ -38,6 +38,8 @@ MANY_REQUESTS, MUCH_MORE = 20, 2.0
 """Beyond so many times its bound after so many requests it is no prompt cache."""
 LONG_DECODE_SECONDS = 10.0
 """A prompt cache grows at the ends of requests and checkpoints with their prompts, nothing while it only generates."""
+BETWEEN_SECONDS = 30.0
+"""Its own growth is seen over five seconds; from one request, at whose end it grows, to the next it may take so long."""
 SQUEEZED_SECONDS = 30.0
 SOON_SECONDS = 60.0
 """Growth of others, outside its cgroup, is spoken of only when a limit that is shared would be reached within this time."""
@@ -59,6 +61,10 @@ class GrowthKind(StrEnum):
     UNKNOWN = "unknown"
 
 
+OWN = (GrowthKind.START, GrowthKind.PROMPT_CACHE, GrowthKind.LEAK)
+"""The backend's own, and none of anybody else."""
+
+
 class Growth(msgspec.Struct, frozen=True):
     """What grows now, or grew last; `text` is one clause for people, with what speaks for it."""
 
@@ -69,7 +75,7 @@ class Growth(msgspec.Struct, frozen=True):
 class GrowthState(msgspec.Struct, frozen=True):
     """What is remembered of one process: bytes it had when it was ready (`base_bytes`), what it grew by since, in all and while
     nothing was asked of it, how long that was, and how many requests it has had (`task`: the newest). `decode_seconds`: for how long it
-    has only generated.
+    has only generated; `paused_seconds`: for how long it has not grown itself.
     """
 
     process: tuple[int, int | None] | None = None
@@ -82,6 +88,7 @@ class GrowthState(msgspec.Struct, frozen=True):
     requests: int = 0
     task: int = -1
     decode_seconds: float = 0.0
+    paused_seconds: float = 0.0
     growth: Growth = Growth()
     last: Growth = Growth()
     """What grew last, and how long ago."""
@@ -101,7 +108,12 @@ def step_growth(
         state = GrowthState(process=identity)
     own = None if process.rss_anon_bytes is None else process.rss_anon_bytes + (process.swap_bytes or 0)
     state = _count(state, own, phase, _newest_task(sample), min(signals.dt_seconds or 0.0, 5.0))
-    state = msgspec.structs.replace(state, limits=step_limits(state.limits, sample, signals.dt_seconds or 0.0))
+    grows = (signals.get("anonymous_growth_bytes_per_second") or 0.0) > LEAST_BYTES_PER_SECOND
+    state = msgspec.structs.replace(
+        state,
+        limits=step_limits(state.limits, sample, signals.dt_seconds or 0.0),
+        paused_seconds=0.0 if grows else state.paused_seconds + (signals.dt_seconds or 0.0),
+    )
     age = None
     if process.start_ticks is not None:
         age = signals.at_seconds - process.start_ticks / facts.clock_ticks
@@ -181,6 +193,8 @@ def _growth(
         return _theirs(theirs, sample)
     if mine > LEAST_BYTES_PER_SECOND:
         return _own(state, facts, phase, mine)
+    if towards is not None and state.last.kind in OWN and state.paused_seconds <= BETWEEN_SECONDS:
+        return state.last
     if towards is not None and state.limits.lowered is None:
         text = f"a limit that is shared fills at {format_rate(towards)}, from outside the backend's cgroup"
         return Growth(GrowthKind.OUTSIDE, text)

@@ -34,7 +34,7 @@ def moment_of(at_seconds: float, machine: MachineSample, backend: BackendSample)
         machine=machine,
         backend=backend,
         cache_bytes=_cache_bytes(machine, backend),
-        busy_slots=None if backend.http is None else _busy_slots(backend.http),
+        busy_slots=None if backend.http is None else busy_in(backend.http),
         resident_bytes=None if backend.residency is None else backend.residency.resident_bytes,
         loads=backend.http is not None and backend.http.health == "loading",
         rooms=rooms(machine, backend),
@@ -52,8 +52,8 @@ def _cache_bytes(machine: MachineSample, backend: BackendSample) -> int | None:
     return max(0, meminfo.cached_bytes - (meminfo.shared_bytes or 0))
 
 
-def _busy_slots(http: BackendHttp) -> int | None:
-    """From /slots, else from /metrics."""
+def busy_in(http: BackendHttp) -> int | None:
+    """Slots that work on a request: from /slots, else from /metrics; None: unknown."""
     if http.slots is not None:
         busy = 0
         for slot in http.slots:

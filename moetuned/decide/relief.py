@@ -36,6 +36,8 @@ RISING_BYTES = 4 << 20
 """Headroom that grew by less from one look to the next does not rise."""
 END_SECONDS = 5.0
 """So long before the limit a backend must be told to end: it may take that long (`Timing.restart_seconds` of `decide.supervision`)."""
+END_SHARE = 0.5
+"""Of the time until the limit a backend that is restarted at once gets to end by itself: at its limit the kernel would end it, or another."""
 SQUEEZE_SECONDS = 3.0
 """The limit comes within a look or two: there is no time for another one unless the backend is paused."""
 OWN_GROWTH = frozenset({"prompt_cache", "leak", "loading", "start", "unknown"})
@@ -96,7 +98,7 @@ class ReliefState(msgspec.Struct, frozen=True):
 class Relief(msgspec.Struct, frozen=True):
     """One decision. `own`: steps to take that need no restart. `exhausted`: set at the tick at which nothing is left to do, the
     sentence to say. `report`: what became of the steps before, set at the tick at which that is known. `drain_seconds`: so long the
-    restart, or the one under way, may still wait for requests; None: as was said before. `call_off`: the one under way is not needed.
+    restart, or the one under way, may still wait for requests; None: as was said before. `end_seconds`: so long its process has to end by itself, None: as ever. `call_off`: the one under way is not needed.
     `pause`: stop the process until the next look.
     """
 
@@ -107,6 +109,7 @@ class Relief(msgspec.Struct, frozen=True):
     own: tuple[StepName, ...] = ()
     report: str | None = None
     drain_seconds: float | None = None
+    end_seconds: float | None = None
     call_off: bool = False
     pause: bool = False
 
@@ -257,7 +260,7 @@ def _decide(
     if found is None or found.missing_bytes == 0:
         return Relief(state)
     plan = found.restart
-    hurry = verdict.memory is MemoryState.CRITICAL or 0 < (memory.seconds_to_limit or 0.0) <= ACT_SECONDS
+    hurry = facts.held or verdict.memory is MemoryState.CRITICAL or 0 < (memory.seconds_to_limit or 0.0) <= ACT_SECONDS
     squeezed = memory.seconds_to_limit is not None and memory.seconds_to_limit <= SQUEEZE_SECONDS
     if squeezed and state.looks < settings.looks and not rising and facts.pausable:
         then = _restart(state, found, memory, facts, settings, verdict, now)
@@ -266,7 +269,7 @@ def _decide(
                 state, would_do=(f"{then.restart.reason}, if that is so while it is paused, too",), pause=True
             )
     looks = 1 if squeezed else settings.looks
-    wait = _wait(state, memory, settings, looks, hurry=hurry, rising=rising)
+    wait = _wait(state, memory, settings, looks, hurry=hurry, rising=rising, held=facts.held)
     if wait is None and facts.behind is not None:
         wait = f"if the restart of {facts.behind} is not enough"
     if wait is not None:
@@ -285,10 +288,18 @@ def _decide(
 
 
 def _wait(
-    state: ReliefState, memory: MemoryView, settings: ReliefSettings, looks: int, *, hurry: bool, rising: bool
+    state: ReliefState,
+    memory: MemoryView,
+    settings: ReliefSettings,
+    looks: int,
+    *,
+    hurry: bool,
+    rising: bool,
+    held: bool,
 ) -> str | None:
     """What is waited for before anything is done, the end of a sentence; None: it is time."""
-    if _can_wait(memory, settings):
+    # That a process does not grow while it is stopped says nothing of what it does once it goes on.
+    if not held and _can_wait(memory, settings):
         return "if memory goes on growing"
     if rising:
         return "if headroom stops rising"
@@ -343,7 +354,9 @@ def _restart(
     sure = sum(step.sure_bytes for step in found.steps if step.taken and step.restart)
     trial = Trial(plan.steps, memory.headroom_bytes or 0, facts.own_bytes, sure, restart=True)
     after = msgspec.structs.replace(state, restarted_at=(*recent, now), restarting=True, exhausted=False, trial=trial)
-    return Relief(after, restart=plan, drain_seconds=drain_seconds(verdict.memory, memory, settings))
+    drain = 0.0 if facts.held else drain_seconds(verdict.memory, memory, settings)
+    end = None if memory.seconds_to_limit is None or drain > 0 else END_SHARE * memory.seconds_to_limit
+    return Relief(after, restart=plan, drain_seconds=drain, end_seconds=end)
 
 
 def yourself(plan: RestartBackend, facts: ReliefFacts) -> str:

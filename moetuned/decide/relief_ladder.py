@@ -70,7 +70,7 @@ class ReliefFacts(msgspec.Struct, frozen=True):
     `grown_bytes`: of its own memory since it was ready; `locked_bytes`: of its model, by moetuned. `restart_seconds` None: unknown,
     `lacks`: what its kind cannot be given; `names`: how it is given the rest; `unset`: why not, where
     another reason is known than that its command does not hold it. `restart_source` says why, or from what it is known.
-    `draining`: its restart waits for requests to end. `pausable`: its process may be stopped for a moment. `behind`: another backend
+    `draining`: its restart waits for requests to end. `pausable`: its process may be stopped for a moment, `held`: it is. `behind`: another backend
     under the same limit that is being relieved already, and whose restart may be enough. None is unknown everywhere.
     """
 
@@ -102,6 +102,7 @@ class ReliefFacts(msgspec.Struct, frozen=True):
     restart_source: str = "neither a load of it nor its disk was measured yet"
     draining: bool = False
     pausable: bool = False
+    held: bool = False
     behind: str | None = None
 
 

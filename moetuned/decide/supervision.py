@@ -25,7 +25,8 @@ class Timing(msgspec.Struct, frozen=True):
     `breaker_seconds`, or without having been ready once in between, and it is left to its owner; before that it is started again after
     `backoff_seconds`, one for each exit. `look_seconds`: how often it is looked whether what lets it not start is gone. `grace_seconds`:
     how long a restart waits where nobody tells whether a request is worked on; `save_seconds`, `restore_seconds`: how long its
-    conversations may take to be written to disk before a restart, and to be read again after it.
+    conversations may take to be written to disk before a restart, and to be read again after it. `last_look_seconds`: an answer that
+    comes so late in the wait for requests ends it.
     """
 
     terminate_seconds: float = 15.0
@@ -37,6 +38,7 @@ class Timing(msgspec.Struct, frozen=True):
     save_seconds: float = 20.0
     restore_seconds: float = 30.0
     look_seconds: float = 5.0
+    last_look_seconds: float = 0.3
 
 
 class Stage(StrEnum):
@@ -209,7 +211,7 @@ def _ready(state: Supervision, now: float, kept: int = 0, lost: int = 0) -> Move
     if state.down:
         commands = (*commands, Say(EventName.BACKEND_RECOVERED, f"{state.backend} runs again"))
     state = _replace(state, stage=Stage.READY, restart_began=None, down=False, holds=False, stage_until=None, busy=None)
-    return _replace(state, fruitless=0, cut_off=None), commands
+    return _replace(state, fruitless=0, cut_off=None, obstacle=None), commands
 
 
 def _counted(count: int, what: str, one: str, many: str) -> str:
@@ -233,14 +235,21 @@ def hung(state: Supervision, now: float) -> Moved:
 
 
 def drain(
-    state: Supervision, plan: LaunchPlan, now: float, seconds: float, *, saves: bool = False, hurry: bool = True
+    state: Supervision,
+    plan: LaunchPlan,
+    now: float,
+    seconds: float,
+    *,
+    saves: bool = False,
+    hurry: bool = True,
+    end_seconds: float | None = None,
 ) -> Moved:
     """Restart it with `plan` once it works on no request, at most `seconds` from now; none, or not ready: at once.
 
-    `saves`: its conversations are saved before it ends. `hurry`: see `restart`.
+    `saves`: its conversations are saved before it ends. `hurry`, `end_seconds`: see `restart`.
     """
     if state.stage != Stage.READY or seconds <= 0:
-        return restart(state, plan, now, hurry=hurry)
+        return restart(state, plan, now, hurry=hurry, end_seconds=end_seconds)
     until = now + seconds
     waits = _replace(
         state, stage=Stage.DRAINING, next_plan=plan, saves=saves, drain_began=now, drain_until=until, hurry=hurry
@@ -267,14 +276,18 @@ def call_off(state: Supervision) -> Supervision:
     return _replace(state, stage=Stage.READY, next_plan=None, drain_began=None, drain_until=None, stage_until=None)
 
 
-def heard(state: Supervision, busy: int | None, answered_at: float | None, now: float) -> Moved:
-    """How many requests it works on, by its answer at `answered_at`; None: that is not known."""
+def heard(state: Supervision, busy: int | None, asked_at: float | None, now: float) -> Moved:
+    """How many requests it works on, by its answer to what was asked at `asked_at`; None: that is not known."""
     state = _replace(state, busy=busy)
     if state.stage != Stage.DRAINING or state.drain_began is None:
         return state, ()
-    # An answer from before says nothing of a request that came just then.
-    idle = busy == 0 and answered_at is not None and answered_at >= state.drain_began
-    if idle or (busy is None and now >= state.drain_began + state.timing.grace_seconds):
+    if busy is None:
+        return _drained(state, now) if now >= state.drain_began + state.timing.grace_seconds else (state, ())
+    # An answer from before says nothing of a request that came just then. Near the deadline each may be the last one, and how many are
+    # cut off is only known by a fresh one.
+    fresh = asked_at is not None and asked_at >= state.drain_began
+    last = state.drain_until is not None and now >= state.drain_until - state.timing.last_look_seconds
+    if fresh and (busy == 0 or last):
         return _drained(state, now)
     return state, ()
 
@@ -291,23 +304,26 @@ def _drained(state: Supervision, now: float) -> Moved:
     return _replace(state, stage=Stage.SAVING, stage_until=until), (SaveSlots(state.next_plan, until),)
 
 
-def _end(state: Supervision, now: float) -> Moved:
+def _end(state: Supervision, now: float, end_seconds: float | None = None) -> Moved:
     """The restart begins: its process is told to end, or its manager is told to restart it."""
-    kill_at = now + (state.timing.restart_seconds if state.hurry else state.timing.terminate_seconds)
+    seconds = state.timing.restart_seconds if state.hurry else state.timing.terminate_seconds
+    kill_at = now + (seconds if end_seconds is None else min(seconds, end_seconds))
     cut_off = 0 if state.stage == Stage.LOADING else state.busy
     ends = _replace(state, stage=Stage.STOPPING, kill_at=kill_at, restart_began=now, later_plan=None, cut_off=cut_off)
     ask = Ask(ends.next_plan) if ends.managed and ends.next_plan is not None else Terminate()
     return _replace(ends, drain_began=None, drain_until=None, stage_until=None), (ask,)
 
 
-def restart(state: Supervision, plan: LaunchPlan, now: float, *, hurry: bool = True) -> Moved:
+def restart(
+    state: Supervision, plan: LaunchPlan, now: float, *, hurry: bool = True, end_seconds: float | None = None
+) -> Moved:
     """End the process and start it again with `plan`, which also goes before what the config wanted for later.
 
-    `hurry`: memory runs out, so that it gets less time to end.
+    `hurry`: memory runs out, so that it gets less time to end; `end_seconds`: no more than this.
     """
     state = _replace(state, later_plan=None, hurry=hurry)
     if state.stage in (Stage.LOADING, *UP):
-        return _end(_replace(state, next_plan=plan, holds=False), now)
+        return _end(_replace(state, next_plan=plan, holds=False), now, end_seconds)
     if state.stage == Stage.STOPPING:
         # Its manager has been told already, with the plan before.
         return state if state.managed else _replace(state, next_plan=plan, hung=False), ()

@@ -46,7 +46,7 @@ class Probe:
         self._health = ""
         """What /health said when /slots answered last."""
 
-    def poll(self, *, idle: bool = False) -> dict[str, str]:
+    def poll(self, *, idle: bool = False, slots_last: bool = False) -> dict[str, str]:
         """Body of each path that was asked, or "!reason". Never raises for what the backend does.
 
         Raises OSError where there is no descriptor or memory left to ask with, which says nothing of the backend.
@@ -54,7 +54,17 @@ class Probe:
         `idle`: the backend's process did nothing lately. One that may sleep is then not asked for /slots and /metrics, which count as
         activity there: it would never fall asleep. /metrics is asked again only once something was processed; /health is not while
         /slots answers, which says as much (it is 503 while loading, too). Takes at most three times the timeout.
+
+        `slots_last`: what /slots says is of the end, and one timeout more may be taken. A llama-server answers /metrics between
+        batches only: what /slots said before can be a second old then.
         """
+        answers = self._poll(idle=idle)
+        slots, metrics = self._paths.slots, self._paths.metrics
+        if slots_last and slots is not None and metrics in answers and not answers.get(slots, "!").startswith("!"):
+            answers[slots] = self._get(slots)
+        return answers
+
+    def _poll(self, *, idle: bool) -> dict[str, str]:
         paths = self._paths
         slots = self._get(paths.slots) if self._health and paths.slots is not None else "!"
         if paths.slots is not None and not slots.startswith("!"):

@@ -72,12 +72,13 @@ class Owner:
     paused_wall_seconds: float | None = None
     conversations: Conversations | None = None
     draining = held = pausable = False
+    waits_because = None
     before_restart: str | None = None
 
     def hear(self, busy: int | None, answered_at: float | None) -> None:
         self.heard = (busy, answered_at)
 
-    def restart(self, plan: LaunchPlan, why: str, *, seconds: float) -> None:
+    def restart(self, plan: LaunchPlan, why: str, *, seconds: float, end_seconds: float | None) -> None:
         assert why
         self.restarts.append(plan)
         self.state = msgspec.structs.replace(self.state, stage=Stage.STOPPING, next_plan=plan)

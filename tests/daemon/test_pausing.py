@@ -37,8 +37,8 @@ def test_it_is_stopped_for_a_moment_and_not_again_at_once(rig: Rig, monkeypatch:
     assert supervisor.pausable
     supervisor.hold()
     supervisor.restart(SHORT)
-    assert process.signals == ["STOP", "CONT", "STOP", "TERM", "CONT"], (
-        "a stopped process would not hear that it is to end"
+    assert process.signals == ["STOP", "CONT", "STOP", "KILL", "CONT"], (
+        "a stopped process would not hear that it is to end before it grows on"
     )
 
 

@@ -112,9 +112,11 @@ class Asked:
 
     def __init__(self) -> None:
         self.idle: list[bool] = []
+        self.slots_last: list[bool] = []
 
-    def poll(self, *, idle: bool) -> dict[str, str]:
+    def poll(self, *, idle: bool, slots_last: bool) -> dict[str, str]:
         self.idle.append(idle)
+        self.slots_last.append(slots_last)
         return {}
 
 
@@ -173,3 +175,36 @@ def test_news_of_one_that_did_nothing_is_told_once(workers: HeldWorkers, watched
     probing.ask(watched)
     workers.finish("asking", ANSWERS)
     assert told == [52.0, 56.0]  # it is looked at soon anyway
+
+
+class Drains:
+    """A supervisor of a restart that waits; remembers what it hears."""
+
+    draining = True
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[int | None, float | None]] = []
+
+    def hear(self, busy: int | None, asked_at: float | None) -> None:
+        self.heard.append((busy, asked_at))
+
+
+def test_a_restart_that_waits_hears_at_once_what_was_said_when_it_was_asked(
+    workers: HeldWorkers, watched: Watched
+) -> None:
+    clock = FakeClock(50.0)
+    probing = Probing(workers, clock)
+    watched.probe = asked = Asked()  # type: ignore[assignment]
+    watched.supervisor = drains = Drains()  # type: ignore[assignment]
+    probing.ask(watched)
+    workers.finish("asking", really=True)
+    probing.ask(watched)
+    clock.now = 50.9
+    workers.finish("asking", {"/health": "{}", "/slots": '[{"id": 0, "is_processing": true}]'})
+    assert asked.slots_last == [True]
+    assert drains.heard == [(None, 50.0), (1, 50.0)]
+    assert (watched.http_at, watched.http_asked_at) == (50.9, 50.0)
+    drains.draining = False
+    probing.ask(watched)
+    workers.finish("asking", ANSWERS)
+    assert len(drains.heard) == 2

@@ -23,6 +23,7 @@ from moetuned.schema.backend_description import BackendDescription
 from moetuned.schema.config import Backend, Config, Context, Mode, Relief
 from moetuned.schema.event import EventName
 from moetuned.schema.relief import StepName
+from moetuned.schema.signals import Signals
 from moetuned.schema.snapshot import MemoryView, ProtectView
 from moetuned.schema.verdict import MemoryState, Verdict
 
@@ -41,7 +42,7 @@ def watched(small_model: Path) -> Watched:
         sets=lambda value: True, knows=lambda value: True, paused_wall_seconds=None, draining=False, held=False, pausable=True, conversations=None, did=[],
     )  # fmt: skip
     own: Any = watched.supervisor
-    own.restart = lambda plan, why, *, seconds: own.restarts.append((plan, why, seconds))
+    own.restart = lambda plan, why, *, seconds, end_seconds: own.restarts.append((plan, why, seconds, end_seconds))
     own.call_off = lambda: own.did.append("call_off")
     own.hasten = lambda seconds: own.did.append(("hasten", seconds))
     own.hold = lambda: own.did.append("hold")
@@ -116,7 +117,7 @@ def test_steps_and_the_restart_are_carried_out_and_told(watched: Watched) -> Non
     care = Care()
     relieving.relieve(watched, SETTINGS, 10.0, care, None, None)  # type: ignore[arg-type]
     assert care.did == ["release_protection"]
-    ((plan, why, seconds),) = watched.supervisor.restarts  # type: ignore[union-attr, misc]
+    ((plan, why, seconds, _),) = watched.supervisor.restarts  # type: ignore[union-attr, misc]
     assert why.startswith("headroom 10.0 MiB")
     assert plan.context_length < 8192
     assert (plan.prompt_cache_mib, plan.checkpoints) == (0, 8)
@@ -300,3 +301,20 @@ def test_of_two_under_one_limit_one_is_relieved_at_a_time(
     assert relieving.behind(watched, (other,), SETTINGS, 10.0) == ("qwen" if waits else None)
     other.memory = msgspec.structs.replace(other.memory, limit_of="limit 8 GiB of another cgroup")
     assert relieving.behind(watched, (other,), SETTINGS, 10.0) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "others", "own"),
+    [("prompt_cache", 0.0, 2.5e6), ("prompt_cache", 2e6, 0.0), ("prompt_cache", None, 0.0), ("outside", 0.0, 0.0)],
+)
+def test_what_nobody_else_grows_by_is_its_own_also_between_two_steps(
+    watched: Watched, kind: str, others: float | None, own: float
+) -> None:
+    known = {
+        "anonymous_growth_bytes_per_second": 0.0,
+        "others_growth_bytes_per_second": others,
+        "growth_to_limit_bytes_per_second": 2.5e6,
+    }
+    watched.signals = Signals("glm", 5.0, 1.0, known)
+    watched.memory = msgspec.structs.replace(watched.memory, growth_kind=kind)
+    assert relieving.relief_facts(watched, SETTINGS).own_growth_bytes_per_second == own

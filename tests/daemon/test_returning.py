@@ -19,6 +19,7 @@ from moetuned.schema.backend_description import BackendDescription
 from moetuned.schema.config import Backend, Config, Context, Mode, Relief
 from moetuned.schema.relief import GrowBack
 from moetuned.schema.snapshot import MemoryView, WarmView
+from moetuned.schema.supervision import RestartCause
 from moetuned.schema.verdict import MemoryState, Phase, Verdict
 
 GIB = 1 << 30
@@ -36,7 +37,7 @@ class Supervisor(SimpleNamespace):
         )
         super().__init__(
             config=config, state=Supervision("glm", TAKEN, stage=Stage.READY), load_seconds=7.0, process=object(), relief_restarts=(1.0,),
-            returned_at=None, return_blocked=None, restarts=[], paused=None, chosen_context=None, draining=False,
+            returned_at=None, return_blocked=None, restarts=[], paused=None, chosen_context=None, draining=False, waits_because=None,
         )  # fmt: skip
 
     def sets(self, value: str) -> bool:
@@ -45,8 +46,14 @@ class Supervisor(SimpleNamespace):
     def knows(self, value: str) -> bool:
         return self.sets(value)
 
-    def give_back(self, plan: LaunchPlan, why: str) -> None:
+    def give_back(self, plan: LaunchPlan, why: str, *, seconds: float) -> None:
+        assert seconds > 0, "what is restarted at once saves no conversations"
         self.restarts.append((plan, why))
+        self.waits_because = RestartCause.RETURN
+
+    def call_off(self) -> None:
+        self.restarts.pop()
+        self.waits_because = None
 
     def note_return(self, returned_at: float | None, blocked: str | None) -> None:
         self.returned_at, self.return_blocked = returned_at, blocked
@@ -75,6 +82,31 @@ class Rig:
 @pytest.fixture
 def rig(small_model: Path) -> Rig:
     return Rig(small_model)
+
+
+@pytest.mark.parametrize("changes", [{"phase": Phase.PREFILL}, {"memory": MemoryState.NEAR_LIMIT}])
+def test_what_waits_is_called_off_when_it_does_not_suit_any_more(rig: Rig, changes: dict[str, Any]) -> None:
+    rig.run()
+    returning.reconsider(rig.watched)
+    assert len(rig.supervisor.restarts) == 1, "it is idle and memory is well"
+    rig.watched.verdict = msgspec.structs.replace(IDLE, **changes)
+    returning.reconsider(rig.watched)
+    assert rig.supervisor.restarts == []
+    assert rig.watched.relief_reports[-1].startswith("did not give it back")
+    rig.run(40)
+    assert rig.supervisor.return_blocked is None, "it was not made, so it is to blame for nothing"
+    rig.watched.verdict = IDLE
+    rig.run()
+    assert len(rig.supervisor.restarts) == 1, "another try needs no hour"
+
+
+def test_a_restart_for_another_reason_is_not_called_off(rig: Rig) -> None:
+    rig.watched.verdict = msgspec.structs.replace(IDLE, phase=Phase.PREFILL)
+    for cause in (None, RestartCause.BY_HAND, RestartCause.RELIEF):
+        rig.supervisor.waits_because = cause
+        rig.supervisor.restarts = [cause]
+        returning.reconsider(rig.watched)
+        assert rig.supervisor.restarts == [cause]
 
 
 def test_it_is_given_back_told_and_recorded_and_counts_for_no_budget(rig: Rig) -> None:

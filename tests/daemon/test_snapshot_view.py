@@ -5,15 +5,17 @@ from __future__ import annotations
 from daemon_fakes import FakeClock
 
 from moetuned.daemon.heat_record import HeatRecord
+from moetuned.daemon.pausing import HELD, PAUSE_SECONDS
 from moetuned.daemon.process_supervisor import ProcessSupervisor
-from moetuned.daemon.snapshot_view import backend_view, machine_view
+from moetuned.daemon.snapshot_view import backend_sentence, backend_view, machine_view
 from moetuned.daemon.watched import Watched
+from moetuned.decide.exit_cause import Cause, Obstacle
 from moetuned.decide.heat import STAYED, HeatState
 from moetuned.decide.supervision import LaunchPlan, Stage, Supervision
 from moetuned.host.processes import ProcessIdentity
 from moetuned.schema.config import Backend, Context
 from moetuned.schema.heat import Heat, ModelStamp
-from moetuned.schema.sample import MachineSample, MemInfo, Pressure, Residency, Sample
+from moetuned.schema.sample import BackendSample, MachineSample, MemInfo, Pressure, ProcessCounters, Residency, Sample
 from moetuned.schema.supervise import SuperviseProcess
 from moetuned.schema.verdict import Phase, Verdict
 
@@ -79,6 +81,30 @@ def test_one_that_has_not_been_heard_of_is_starting_for_a_while() -> None:
     assert "cannot be seen" in backend_view(watched, 50.0).sentence
     watched.supervisor.state = Supervision("glm", LaunchPlan(8192), stage=Stage.READY)
     assert "cannot be seen" in backend_view(watched, 10.0).sentence
+
+
+def test_one_that_has_just_ended_is_not_said_to_do_what_the_last_look_saw() -> None:
+    obstacle = Obstacle(Cause.MODEL_MISSING, "its model /m.gguf is not there")
+    watched = supervised(Supervision("glm", LaunchPlan(8192), stage=Stage.WAITING, obstacle=obstacle))
+    for state in ("S", "T"):
+        watched.verdict = Verdict("glm", 10.0, phase=Phase.IDLE)
+        watched.process = ProcessIdentity(10, 1)
+        watched.sample = BackendSample("glm", process=ProcessCounters(10, state=state))
+        said = "is not running: its model /m.gguf is not there; it is started once it can be read"
+        assert backend_sentence(watched, 10.0) == said
+
+
+def test_one_that_was_stopped_for_a_second_look_is_not_said_to_need_somebody() -> None:
+    watched = supervised(Supervision("glm", LaunchPlan(8192), stage=Stage.READY))
+    supervisor = watched.supervisor
+    assert supervisor is not None
+    watched.process = ProcessIdentity(10, 1)
+    watched.sample = BackendSample("glm", process=ProcessCounters(10, state="T"))
+    assert "moetunectl backend resume glm" in backend_sentence(watched, 10.0)
+    supervisor._held_at = 9.5  # and was let on in the same look
+    assert backend_sentence(watched, 10.0) == HELD
+    supervisor._held_at = 10.0 - PAUSE_SECONDS
+    assert "moetunectl backend resume glm" in backend_sentence(watched, 10.0)
 
 
 def test_machine_stalls_over_the_last_two_samples() -> None:

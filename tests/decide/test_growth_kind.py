@@ -102,6 +102,19 @@ def test_the_prompt_cache_grows_in_steps_with_requests() -> None:
     assert life.kind is GrowthKind.NONE
 
 
+def test_a_prompt_cache_whose_requests_take_long_is_not_somebody_else_between_them() -> None:
+    life = Life()
+    life.go(70, Phase.IDLE)
+    soon = {"growth_to_limit_bytes_per_second": 2.5 * MB, "seconds_to_limit": 24.0}
+    for _ in range(3):
+        life.request(150 * MB)
+        life.task += 1
+        life.go(20, Phase.PREFILL, **soon)
+        assert life.kind is GrowthKind.PROMPT_CACHE
+    life.go(20, Phase.PREFILL, **soon)
+    assert life.kind is GrowthKind.OUTSIDE, "it has not grown for long, and something does"
+
+
 def test_without_a_known_bound_its_own_growth_is_unknown() -> None:
     life = Life(BackendFacts())
     life.go(70, Phase.IDLE)

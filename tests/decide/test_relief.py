@@ -196,6 +196,7 @@ def test_it_looks_again_first(said: MemoryState) -> None:
 
 SQUEEZE = msgspec.structs.replace(MEMORY, seconds_to_limit=2.0, growth_kind="leak")
 PAUSABLE = msgspec.structs.replace(FACTS, pausable=True)
+DRAINS = msgspec.structs.replace(JUDGED, drain_seconds=30.0)
 
 
 def test_in_a_squeeze_it_is_paused_for_the_second_look() -> None:
@@ -206,6 +207,24 @@ def test_in_a_squeeze_it_is_paused_for_the_second_look() -> None:
     second = look(first.state, 0.2, PAUSABLE, memory=SQUEEZE)
     assert not second.pause
     assert second.restart is not None
+
+
+def test_that_it_does_not_grow_while_it_is_stopped_is_no_reason_to_wait() -> None:
+    far = msgspec.structs.replace(DRAINS, near_headroom_bytes=50 << 20)
+    first = look(relief.ReliefState(), 0.0, PAUSABLE, far, SQUEEZE)
+    assert first.pause
+    held = msgspec.structs.replace(FACTS, held=True)
+    second = look(first.state, 0.2, held, far, MEMORY)
+    assert second.restart is not None
+    assert second.drain_seconds == 0, "it would grow on meanwhile"
+    rises = msgspec.structs.replace(MEMORY, headroom_bytes=164 << 20)
+    assert look(first.state, 0.2, held, far, rises).restart is None
+
+
+def test_where_its_limit_comes_soon_it_has_less_time_to_end_by_itself() -> None:
+    decided = look(relief.ReliefState(looks=1), 0.0, FACTS, memory=SQUEEZE)
+    assert (decided.drain_seconds, decided.end_seconds) == (0.0, 1.0)
+    assert look(relief.ReliefState(looks=1), 0.0, FACTS, memory=MEMORY).end_seconds is None
 
 
 @pytest.mark.parametrize(
@@ -237,9 +256,6 @@ def test_nothing_is_paused_for_a_restart_that_would_not_be_made(
 ) -> None:
     decided = look(state, 0.0, PAUSABLE, settings, SQUEEZE)
     assert (decided.pause, decided.restart) == (False, None)
-
-
-DRAINS = msgspec.structs.replace(JUDGED, drain_seconds=30.0)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -185,9 +186,24 @@ def test_it_does_not_wait_beyond_the_deadline_and_what_is_cut_off_is_counted_and
     assert said.message.endswith("after 10 s; 2 requests were cut off")
 
 
+def test_an_answer_right_before_the_deadline_ends_the_wait_so_that_what_is_cut_off_is_known() -> None:
+    state, _ = sv.drain(ready(busy=0), SHORT, 10.0, 30.0)
+    late = 40.0 - sv.Timing().last_look_seconds
+    assert sv.heard(state, 1, 39.0, late - 0.01)[1] == ()
+    assert sv.heard(state, 1, 9.9, late)[1] == (), "that answer is older than the wish"
+    ended, commands = sv.heard(state, 1, 39.0, late)
+    assert (commands, ended.cut_off) == ((sv.Terminate(),), 1)
+
+
 def test_no_time_to_wait_is_a_restart_at_once() -> None:
     for seconds in (0.0, -1.0):
         assert sv.drain(ready(), SHORT, 10.0, seconds, saves=True)[1] == (sv.Terminate(),)
+
+
+def test_where_its_limit_comes_soon_it_is_killed_soon() -> None:
+    for seconds, due in ((0.5, 10.5), (60.0, 10.0 + sv.Timing().restart_seconds)):
+        state, _ = sv.drain(ready(), SHORT, 10.0, 0.0, end_seconds=seconds)
+        assert state.kill_at == due
 
 
 def test_where_nobody_tells_what_is_worked_on_it_waits_a_moment_only() -> None:
@@ -324,6 +340,18 @@ def test_one_that_takes_long_to_fail_and_is_never_ready_trips_the_breaker_too() 
     state, commands = sv.restart(state, PLAN, now)
     assert commands == (sv.Start(PLAN),)
     assert (state.exits, state.fruitless) == ((), 0), "who tries again gets all tries"
+
+
+@pytest.mark.parametrize("cause", sorted(WAITS_FOR))
+def test_what_was_in_the_way_before_it_was_ready_is_told_again_when_it_comes_back(cause: Cause) -> None:
+    state, _ = sv.begin(fresh())
+    state, commands = sv.exited(state, "ended", 1.0, cause)
+    assert names(commands) == [EVENT_OF[cause]]
+    state, _ = sv.tick(state, 10.0)
+    state, commands = sv.healthy(state, 11.0)
+    assert names(commands) == [EventName.BACKEND_RECOVERED]
+    state, commands = sv.exited(state, "ended", 12.0, cause)
+    assert names(commands) == [EVENT_OF[cause]]
 
 
 def test_being_ready_in_between_is_no_such_row() -> None:

@@ -116,6 +116,30 @@ def test_props_are_asked_before_slots_where_it_may_sleep(serve: Serve) -> None:
     probe.close()
 
 
+def test_slots_are_asked_once_more_after_metrics_that_may_have_taken_long(serve: Serve) -> None:
+    said = iter(("[]", "[1]", "[2]", "[3]"))
+
+    def answer(path: str, connection: socket.socket) -> bool:
+        body = next(said) if path == "/slots" else "{}"
+        connection.sendall(response(body, "404 Not Found" if path == "/props" else "200 OK"))
+        return True
+
+    server = serve(answer)
+    probe = Probe(server.url)
+    assert probe.poll(slots_last=True)["/slots"] == "[1]"
+    assert server.asked == ["/health", "/props", "/slots", "/metrics", "/slots"]
+    assert probe.poll()["/slots"] == "[2]"
+    probe.close()
+
+
+def test_without_slots_or_metrics_nothing_is_asked_twice(serve: Serve) -> None:
+    server = serve(bodies(health="ok", metrics="m"))
+    probe = Probe(server.url, may_sleep=False)
+    assert probe.poll(slots_last=True)["/slots"] == "!404 Not Found"
+    assert server.asked == ["/health", "/slots", "/metrics"]
+    probe.close()
+
+
 @pytest.mark.parametrize("props", ['{"is_sleeping": true}', '{"a":1,"is_sleeping":true,"b":2}'])
 def test_a_sleeping_server_is_not_woken(serve: Serve, props: str) -> None:
     server = serve(bodies(health="ok", slots="[]", metrics="", props=props))

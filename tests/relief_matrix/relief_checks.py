@@ -13,6 +13,10 @@ RELIEF_SECONDS = 5.0
 """What may be lost between memory near its limit and a healthy backend besides its load and the drain."""
 SLACK_SECONDS = 2.0
 """Restarts are seen when the new process is there: the drain before one may have been shorter than before the other."""
+DRAIN_SECONDS = 30.0
+"""`relief.drain`, unless the config says something else."""
+UNSEEN_SECONDS = 0.3
+"""A moment without any request that is shorter may lie between two looks."""
 _UNFINISHED = re.compile(
     r"(\d+|one|no) (?:unfinished )?(?:requests?|answers?)\b[^.;]*\b(?:cut off|unfinished|given up|lost)"
 )
@@ -118,15 +122,14 @@ def _of_backend(run: Run, backend: BackendRun) -> list[str]:
 
 
 def drain_seconds(backend: BackendRun, near: float, ended: float) -> float:
-    """How long the end of its process was held up by requests that were under way when memory came near its limit, and then came
-    to their end: what waiting for them took.
+    """How long the end of its process was held up by requests: those that were under way when memory came near its limit, and those
+    that came so soon after them that no look saw a moment without any; new ones are taken while a restart waits. `DRAIN_SECONDS` at most.
     """
-    waited = [
-        one.ended
-        for one in backend.outcomes
-        if one.kind == COMPLETE and one.begun <= near and near < one.ended <= ended
-    ]
-    return max(waited, default=near) - near
+    until = near
+    for one in sorted(backend.outcomes, key=lambda each: each.begun):
+        if one.kind != REFUSED and one.begun <= until + UNSEEN_SECONDS:
+            until = max(until, one.ended)
+    return max(0.0, min(until, ended, near + DRAIN_SECONDS) - near)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import pytest
 from relief_asker import COMPLETE, CUT_OFF, REFUSED, Outcome
-from relief_checks import BackendRun, Run, Said, drain_seconds, relieved, reported_unfinished, row, table, violations
+from relief_checks import (
+    DRAIN_SECONDS,
+    BackendRun,
+    Run,
+    Said,
+    drain_seconds,
+    relieved,
+    reported_unfinished,
+    row,
+    table,
+    violations,
+)
 
 
 def relief(message: str = "one was restarted", **changes: object) -> Run:
@@ -70,14 +81,27 @@ def test_a_request_that_a_restart_waited_for_is_allowed_its_time() -> None:
     run = relief()
     run.backends[0].load_seconds = -1.5
     assert len(violations(run)) == 1
-    run.backends[0].outcomes.append(Outcome(9.0, 11.5, COMPLETE, True))
+    run.backends[0].outcomes = [Outcome(9.0, 11.5, COMPLETE, True)]
     assert drain_seconds(run.backends[0], 10.0, 12.0) == 1.5
     assert violations(run) == []
 
 
+def test_requests_that_follow_each_other_hold_it_up_for_as_long_as_it_may_wait() -> None:
+    row = [Outcome(at, at + 0.95, COMPLETE, True) for at in range(100)]
+    backend = BackendRun("one", 512, 3.0, outcomes=row)  # type: ignore[arg-type]
+    assert drain_seconds(backend, 10.5, 15.5) == 5.0
+    assert drain_seconds(backend, 10.5, 90.0) == DRAIN_SECONDS
+    backend.outcomes = [one for one in row if one.begun != 13]
+    assert drain_seconds(backend, 10.5, 15.5) == pytest.approx(12.95 - 10.5), (
+        "there was time to see that none was worked on"
+    )
+    backend.outcomes = [Outcome(9.0, 9.5, COMPLETE, True), Outcome(10.2, 10.2, REFUSED)]
+    assert drain_seconds(backend, 10.0, 12.0) == 0.0
+
+
 def test_while_the_limit_is_far_it_may_wait_whether_memory_goes_on_growing() -> None:
     run = relief()
-    run.backends[0].load_seconds = -1.5
+    run.backends[0].load_seconds, run.backends[0].outcomes = -1.5, []
     run.backends[0].waits = [10.5, 11.0]
     assert len(violations(run)) == 1
     run.backends[0].waits = [10.5, 11.0, 11.5]
