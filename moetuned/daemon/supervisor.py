@@ -267,6 +267,8 @@ class Supervisor(Pausable, abc.ABC):
     def hung(self) -> None:
         """It hangs, and that was told: end it and start it again. A restart that waits is called off."""
         self.call_off()
+        if self.state.stage is sv.Stage.READY:
+            self._note_restart(RestartCause.EXIT, "it hung", self.state.later_plan or self.state.plan)
         self._do(sv.hung(self.state, self._clock.monotonic()))
 
     def let_go(self) -> None:

@@ -167,6 +167,23 @@ def test_one_that_does_not_end_is_killed_by_identity_and_by_its_manager(rig: Rig
     assert rig.service.asked == ["kill"]
 
 
+def test_one_that_hangs_is_restarted_by_its_manager(rig: Rig) -> None:
+    first = running(rig)
+    rig.supervisor.hung()
+    rig.workers.finish("restarting", really=True)
+    assert rig.service.asked == [{"context": "8192"}]
+    assert first.signals == []
+    rig.clock.now += 15
+    rig.supervisor.tick()
+    assert first.signals == ["KILL"]
+    rig.run_as(200)
+    rig.end(first)
+    rig.workers.finish("asking about", really=True)
+    rig.supervisor.healthy()
+    assert [name for name, _ in rig.said] == [EventName.BACKEND_RESTARTED, EventName.BACKEND_RECOVERED]
+    assert [one.why for one in rig.supervisor.restarts] == ["it hung"]
+
+
 def test_a_refusal_leaves_it_running_and_is_told(rig: Rig) -> None:
     running(rig)
     rig.service.refusal = "/run/moetuned/backends/glm.env cannot be written: No space left on device"

@@ -103,3 +103,13 @@ def test_a_restart_whose_backend_ended_by_itself_waits_no_more(rig: Rig) -> None
     supervisor.stop()
     assert EventName.BACKEND_RESTARTING not in [name for name, _ in rig.said]
     assert [one.cause for one in supervisor.restarts] == [RestartCause.EXIT]
+
+
+def test_one_that_is_ended_because_it_hangs_was_restarted(rig: Rig) -> None:
+    supervisor = ready(rig)
+    supervisor.hung()
+    rig.end(rig.spawn.started[0], 0)
+    rig.clock.now += 1
+    supervisor.tick()
+    supervisor.healthy()
+    assert [(one.cause, one.why) for one in supervisor.restarts] == [(RestartCause.EXIT, "it hung")]
