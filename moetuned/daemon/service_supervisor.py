@@ -113,10 +113,10 @@ class ServiceSupervisor(Supervisor):
         return self._closed
 
     def kill(self) -> None:
-        """See `Supervisor`."""
+        """See `Supervisor`. Through its manager only what nothing is known of: by the time it comes to that, the next one may run."""
         if self.process is not None:
             self.process.kill()
-        if not self._closed:
+        elif not self._closed and self._exit is None:
             self._workers.submit(Lane.RELIEF, f"killing {self.who}", self._service.kill, self._killed)
 
     def tick(self) -> None:
