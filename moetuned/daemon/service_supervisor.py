@@ -106,6 +106,7 @@ class ServiceSupervisor(Supervisor):
         """See `Supervisor`: it is not moetuned's to end."""
         self._closed = True
         self.let_go()
+        self._do((managed.left_alone(self.state), ()))
 
     @property
     def stopped(self) -> bool:
@@ -121,6 +122,9 @@ class ServiceSupervisor(Supervisor):
 
     def tick(self) -> None:
         """See `Supervisor`."""
+        if self._closed:
+            return
+        self._end_hold()
         now = self._clock.monotonic()
         self._do(managed.tick(self.state, now, self.who))
         if now >= self._next_look:
@@ -212,10 +216,11 @@ class ServiceSupervisor(Supervisor):
             self._refused("an earlier restart has not been answered yet")
 
     def _asked(self, _done: None, error: BaseException | None) -> None:
+        if self._closed:
+            return
         if error is not None:
             self._refused(str(error))
-        if not self._closed:
-            self._look()
+        self._look()
 
     def _refused(self, why: str) -> None:
         self._do(managed.refused(self.state, why, running=self.process is not None))

@@ -60,6 +60,11 @@ def refused(state: Supervision, why: str, *, running: bool) -> Moved:
     return _gone(state, down=True), (Say(EventName.BACKEND_DOWN, message),)
 
 
+def left_alone(state: Supervision) -> Supervision:
+    """It is not followed any more, whether it runs or not."""
+    return _gone(state, down=False)
+
+
 def _gone(state: Supervision, *, down: bool) -> Supervision:
     """Stopped, with no restart under way."""
     state = _replace(

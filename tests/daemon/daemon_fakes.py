@@ -131,6 +131,18 @@ class FakeSpawn:
         return {**base, **added}
 
 
+class FakeGuard:
+    """Stands for the helper that continues what was stopped."""
+
+    ended = False
+
+    def __init__(self, identity: ProcessIdentity, seconds: float) -> None:
+        self.of = (identity, seconds)
+
+    def release(self) -> None:
+        self.ended = True
+
+
 class FakeFollowed:
     """A small process in a backend's cgroup (it warms, or locks) as the daemon sees it."""
 

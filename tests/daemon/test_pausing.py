@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from daemon_fakes import FakeProcess
+from daemon_fakes import FakeGuard, FakeProcess
 from supervisor_rig import SHORT, Rig, ready, supervised_rig  # noqa: F401  a fixture
 
 from moetuned.daemon import pausing
 from moetuned.host.processes import ProcessIdentity
 from moetuned.state import backend_record
-
-
-class FakeGuard:
-    ended = False
-
-    def __init__(self, identity: ProcessIdentity, seconds: float) -> None:
-        self.of = (identity, seconds)
-
-    def release(self) -> None:
-        self.ended = True
 
 
 def test_it_is_stopped_for_a_moment_and_not_again_at_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,11 +6,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from daemon_fakes import FakeClock, FakeProcess, FakeSpawn, HeldWorkers
+from daemon_fakes import FakeClock, FakeGuard, FakeProcess, FakeSpawn, HeldWorkers
 from supervisor_rig import use_fakes
 
+from moetuned.daemon import pausing
 from moetuned.daemon import service_supervisor as module
 from moetuned.daemon.loop import Loop
+from moetuned.daemon.pausing import PAUSE_AGAIN_SECONDS, PAUSE_SECONDS
 from moetuned.daemon.service_supervisor import LOOK_SECONDS, ServiceSupervisor
 from moetuned.decide.managed import APPEAR_SECONDS
 from moetuned.decide.supervision import LaunchPlan, Stage, Timing
@@ -182,6 +184,35 @@ def test_one_that_hangs_is_restarted_by_its_manager(rig: Rig) -> None:
     rig.supervisor.healthy()
     assert [name for name, _ in rig.said] == [EventName.BACKEND_RESTARTED, EventName.BACKEND_RECOVERED]
     assert [one.why for one in rig.supervisor.restarts] == ["it hung"]
+
+
+def test_what_is_not_in_the_config_any_more_is_not_waited_for(rig: Rig) -> None:
+    first = running(rig)
+    rig.supervisor.restart(LaunchPlan(2048))
+    rig.supervisor.stop()
+    said = list(rig.said)
+    rig.service.refusal = "masked"
+    rig.workers.finish("restarting", really=True)
+    rig.clock.now += APPEAR_SECONDS + 60
+    rig.loop.run_once(0)
+    rig.supervisor.tick()
+    assert rig.said == said
+    assert first.signals == []
+    assert not rig.workers.jobs
+
+
+def test_it_can_be_stopped_for_a_second_look_more_than_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pausing, "PauseGuard", FakeGuard)
+    first = running(rig)
+    rig.supervisor.hold()
+    assert rig.supervisor.held
+    rig.clock.now += PAUSE_SECONDS
+    rig.supervisor.tick()
+    assert first.signals == ["STOP", "CONT"]
+    assert not rig.supervisor.held
+    rig.clock.now += PAUSE_AGAIN_SECONDS
+    rig.supervisor.tick()
+    assert rig.supervisor.pausable
 
 
 def test_a_refusal_leaves_it_running_and_is_told(rig: Rig) -> None:
