@@ -182,6 +182,11 @@ class Supervisor(Pausable, abc.ABC):
         return self.state.stage in (sv.Stage.DRAINING, sv.Stage.SAVING)
 
     @property
+    def restarting(self) -> bool:
+        """Whether a restart waits, or was begun and is not over: it is neither healthy again nor known to have failed."""
+        return self.draining or self.state.stage is sv.Stage.STOPPING or self.state.restart_began is not None
+
+    @property
     def waits_by_hand(self) -> bool:
         """Whether that is one that somebody asked for."""
         return self.draining and self._waiting is not None and self._waiting[0] is RestartCause.BY_HAND
