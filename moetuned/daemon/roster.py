@@ -427,10 +427,10 @@ def _is_open(watched: Watched) -> bool:
 
 
 def _recorded_process(name: str, directory: str) -> int | None:
-    """Pid of the process in a record if it still runs."""
+    """Pid of the process in a record if it still runs and moetuned started it."""
     try:
         record = backend_record.read(name, directory)
-        if record is None or record.boot_id != boot_id():
+        if record is None or record.managed or record.boot_id != boot_id():
             return None
         identity = backend_record.process_of(record)
     except (backend_record.RecordError, OSError, ValueError):

@@ -33,6 +33,8 @@ LOOK_SELDOM_SECONDS = 60.0
 class ServiceSupervisor(Supervisor):
     """See `Supervisor`."""
 
+    managed = True
+
     def __init__(
         self,
         config: Backend,

@@ -400,6 +400,7 @@ def test_one_that_comes_back_while_it_ends_keeps_its_cool_down(rig: Rig) -> None
 def test_what_an_earlier_daemon_left_and_nobody_names_is_told_and_left_alone(rig: Rig) -> None:
     for name, pid in (("old", 77), ("dead", 78), ("glm", 79)):
         backend_record.write(backend_record.BackendRecord(name, pid, 1, (), 2048, "boot"), rig.directory)
+    backend_record.write(backend_record.BackendRecord("unit", 80, 1, (), 2048, "boot", managed=True), rig.directory)
     rig.ended.add(78)
     rig.configure(GLM)
     rig.roster.note_orphans()

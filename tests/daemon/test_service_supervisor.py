@@ -9,7 +9,7 @@ import pytest
 from daemon_fakes import FakeClock, FakeGuard, FakeProcess, FakeSpawn, HeldWorkers
 from supervisor_rig import use_fakes
 
-from moetuned.daemon import pausing
+from moetuned.daemon import pausing, recorded
 from moetuned.daemon import service_supervisor as module
 from moetuned.daemon.loop import Loop
 from moetuned.daemon.pausing import PAUSE_AGAIN_SECONDS, PAUSE_SECONDS
@@ -318,3 +318,19 @@ def test_a_process_that_only_a_search_finds(rig: Rig) -> None:
     rig.supervisor.healthy()
     rig.end(process)
     assert rig.said[-1][0] is EventName.BACKEND_DOWN
+
+
+def test_a_child_that_is_still_ending_is_not_taken_for_what_its_manager_runs(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = FakeProcess(77, [])
+    rig.spawn.adoptable[child.identity] = child
+    monkeypatch.setattr(recorded, "find_owned", lambda _owner: child.identity)
+    record = backend_record.BackendRecord("glm", 77, 770, (), 4096, "boot", start_word="0" * 32, ending=True)
+    backend_record.write(record, rig.directory)
+    rig.supervisor.start()
+    rig.look()
+    assert rig.supervisor.identity is None
+    assert not any(key.startswith("restarting") for key in list(rig.workers.keys()))
+    running(rig)
+    assert backend_record.read("glm", rig.directory).managed
