@@ -13,7 +13,7 @@ from moetuned.daemon import pausing, recorded
 from moetuned.daemon import service_supervisor as module
 from moetuned.daemon.loop import Loop
 from moetuned.daemon.pausing import PAUSE_AGAIN_SECONDS, PAUSE_SECONDS
-from moetuned.daemon.service_supervisor import LOOK_SECONDS, ServiceSupervisor
+from moetuned.daemon.service_supervisor import LOOK_SECONDS, LOOK_SELDOM_SECONDS, ServiceSupervisor
 from moetuned.decide.managed import APPEAR_SECONDS
 from moetuned.decide.supervision import LaunchPlan, Stage, Timing
 from moetuned.host.processes import ProcessIdentity
@@ -334,3 +334,34 @@ def test_a_child_that_is_still_ending_is_not_taken_for_what_its_manager_runs(
     assert not any(key.startswith("restarting") for key in list(rig.workers.keys()))
     running(rig)
     assert backend_record.read("glm", rig.directory).managed
+
+
+def test_its_end_is_told_although_its_manager_does_not_answer(rig: Rig) -> None:
+    process = running(rig)
+    rig.service.state = ServiceError("systemctl did not end within 5 s")
+    rig.end(process)
+    rig.look()
+    assert rig.said == [(EventName.BACKEND_DOWN, f"glm ended; {UNIT} decides whether it is started again")]
+
+
+def test_what_its_manager_said_before_its_end_is_not_how_it_ended(rig: Rig) -> None:
+    process = running(rig)
+    rig.clock.now += LOOK_SELDOM_SECONDS
+    rig.supervisor.tick()
+    rig.end(process)
+    rig.look()
+    assert rig.said == []
+    rig.service.state = ServiceState(pid=None, ended="exited with code 0", stopped_by_owner=True)
+    rig.look()
+    assert rig.said == [], "its owner stopped it"
+    assert rig.supervisor.state.stage is Stage.STOPPED
+
+
+def test_one_that_the_oom_killer_ended_is_an_event_of_its_own(rig: Rig) -> None:
+    process = running(rig)
+    rig.service.state = ServiceState(pid=None, oom_killed=True)
+    rig.end(process)
+    rig.look()
+    ((name, message),) = rig.said
+    assert name is EventName.BACKEND_OOM_KILLED
+    assert message.startswith("glm was ended by the kernel's OOM killer; ")

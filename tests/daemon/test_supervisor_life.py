@@ -492,7 +492,10 @@ class ServiceLife(Life):
             return
         state = self.supervisor.state
         if state.stage not in (sv.Stage.STOPPED, sv.Stage.STOPPING):
-            assert self.supervisor._exit is not None, "its manager is asked how it ended"
+            assert self.supervisor._exit is not None, "its end is not known yet"
+            assert any(key.startswith("asking") for key in list(self.workers.keys())), (
+                "its manager is asked how it ended"
+            )
 
 
 TestChildLife = ChildLife.TestCase
