@@ -269,14 +269,9 @@ def _settable(kind: str) -> tuple[frozenset[str], Names]:
     if kind not in backends.names():
         return frozenset(), {}
     known = backends.load(kind)
-    able = known.ABILITIES
-    ways = {
-        "context": able.context,
-        "prompt_cache_mib": able.prompt_cache,
-        "slots": able.slots,
-        "cache_type": able.cache_types,
-    }
-    return frozenset(value for value in VALUES if value not in known.SETTINGS and not ways.get(value)), known.SETTINGS
+    return frozenset(
+        value for value in VALUES if value not in known.SETTINGS and not known.ABILITIES.ways(value)
+    ), known.SETTINGS
 
 
 def _kv_choices(watched: Watched, *, checkpoints: bool) -> KvChoices | None:
