@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from daemon_fakes import FakeClock
+
 from moetuned.daemon.launch_view import launch_view, supervision_view
 from moetuned.daemon.process_supervisor import ProcessSupervisor
 from moetuned.daemon.watched import Watched
@@ -26,7 +28,7 @@ def supervised(**supervise: str) -> Watched:
     )
     watched = Watched("glm", entry, 0.0)
     watched.kind = "llama-server"
-    watched.supervisor = ProcessSupervisor(entry, None, None, "/nowhere", lambda *_: None)  # type: ignore[arg-type]
+    watched.supervisor = ProcessSupervisor(entry, None, FakeClock(), "/nowhere", lambda *_: None)  # type: ignore[arg-type]
     return watched
 
 
