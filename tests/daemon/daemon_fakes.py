@@ -134,13 +134,16 @@ class FakeSpawn:
 class FakeGuard:
     """Stands for the helper that continues what was stopped."""
 
-    ended = False
+    ended = cancelled = False
 
     def __init__(self, identity: ProcessIdentity, seconds: float) -> None:
         self.of = (identity, seconds)
 
     def release(self) -> None:
         self.ended = True
+
+    def cancel(self) -> None:
+        self.cancelled = True
 
 
 class FakeFollowed:

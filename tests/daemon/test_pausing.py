@@ -85,3 +85,22 @@ def test_a_restart_that_waits_is_called_off_by_a_pause(rig: Rig) -> None:
     supervisor.restart(SHORT, seconds=30.0)
     supervisor.pause_by_hand()
     assert not supervisor.draining
+
+
+def test_paused_by_hand_while_it_is_stopped_for_a_second_look_it_stays_so(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guards: list[FakeGuard] = []
+
+    def guard(identity: ProcessIdentity, seconds: float) -> FakeGuard:
+        guards.append(FakeGuard(identity, seconds))
+        return guards[-1]
+
+    monkeypatch.setattr(pausing, "PauseGuard", guard)
+    supervisor = ready(rig)
+    supervisor.hold()
+    supervisor.pause_by_hand()
+    assert guards[0].cancelled, "it would be continued when its time is over"
+    rig.clock.now += pausing.PAUSE_SECONDS
+    supervisor.tick()
+    assert (rig.spawn.started[0].signals, guards[0].ended) == (["STOP", "STOP"], False)
