@@ -10,7 +10,6 @@ from moetuned.schema.relief import ReliefPlan, ReliefPlans, ReliefStep
 from moetuned.schema.units import format_bytes, format_duration
 
 _SMALLEST_WIDTH = 40
-_INDENT = "    "
 
 
 def render(plans: ReliefPlans, width: int, colour: bool) -> str:

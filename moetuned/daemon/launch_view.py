@@ -11,12 +11,9 @@ from moetuned.daemon.relieving import restart_seconds
 from moetuned.daemon.watched import Watched
 from moetuned.host.service import VALUES
 from moetuned.parse.cgroup_names import cgroup_name, container_of
-from moetuned.schema.backend_abilities import Abilities, Way
+from moetuned.schema.backend_abilities import Abilities
 from moetuned.schema.supervise import SuperviseProcess
 from moetuned.schema.supervision import Change, LaunchView, SupervisionView
-
-_WAYS = {"context": "context", "prompt_cache_mib": "prompt_cache", "slots": "slots", "cache_type": "cache_types"}
-"""Of `host.service.VALUES`, the field of `Abilities`."""
 
 
 def supervision_view(watched: Watched) -> SupervisionView:
@@ -70,7 +67,7 @@ def _changes(watched: Watched) -> Iterator[Change]:
 
 
 def _by_its_owner(known: Abilities | None, name: str) -> str:
-    ways: tuple[Way, ...] = () if known is None or name not in _WAYS else getattr(known, _WAYS[name])
+    ways = () if known is None else known.ways(name)
     return f"its owner can, by {' or '.join(way.value for way in ways)}" if ways else "nothing is known to set it"
 
 

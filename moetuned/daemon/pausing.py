@@ -92,6 +92,10 @@ class Pausable(Recorded):
             return
         if self.paused_wall_seconds is None:
             self._note_paused(self._clock.wall())
+        for guard in (self._guard, self._released):
+            if guard is not None:  # It would let it on.
+                guard.cancel()
+        self._guard = self._released = None
         self.process.pause()
 
     def resume_by_hand(self) -> None:

@@ -29,6 +29,9 @@ _UNTOLD = "%s: whether an earlier moetuned started it cannot be told by its reco
 class Recorded:
     """One backend, its process and its record. Belongs to the loop's thread."""
 
+    managed = False
+    """Whether another manager starts and ends it. What is recorded of a process under the one is none under the other."""
+
     def __init__(self, config: Backend, clock: Clock, record_directory: str) -> None:
         """`record_directory`: where it is recorded for the next daemon."""
         self.config = config
@@ -118,6 +121,7 @@ class Recorded:
                 intended_at=self._clock.monotonic() if process is None else None,
                 returned_at=self.returned_at,
                 return_blocked=self.return_blocked,
+                managed=self.managed,
             )
             backend_record.write(record, self._directory)
             self._recorded = record
@@ -159,7 +163,9 @@ class Recorded:
                 record = None
         except (backend_record.RecordError, OSError, ValueError) as error:
             log.warning(_UNTOLD, self.config.name, error)
-        found = self._unrecorded()
+        if record is not None and record.managed != self.managed:
+            record = None
+        found = None if self.managed else self._unrecorded()
         return (record, None) if found is None else found
 
     def _process_of(self, record: backend_record.BackendRecord, now: float) -> spawn.SupervisedProcess | None:
@@ -170,6 +176,8 @@ class Recorded:
         self.return_blocked = record.return_blocked
         if record.returned_at is not None and record.returned_at <= now:
             self.returned_at = record.returned_at
+        if record.managed != self.managed:
+            return None
         identity = backend_record.process_of(record)
         process = None if identity is None else spawn.adopt(identity)
         if process is None:

@@ -51,6 +51,8 @@ def relieve(
 ) -> None:
     """Decide for this backend at `now` and do it. `others`: the other backends, of which one may be relieved already."""
     memory, supervisor = watched.memory, watched.supervisor
+    if supervisor is not None:
+        _follow_restart(watched, supervisor)
     if memory.limit_bytes is None:
         watched.would_do = ()
         return
@@ -85,6 +87,15 @@ def relieve(
         )
 
 
+def _follow_restart(watched: Watched, supervisor: Supervisor) -> None:
+    """The restart that relief asked for is over, however it ended, or somebody else had it called off before it began."""
+    state = watched.relief
+    if not state.restarting or supervisor.restarting:
+        return
+    began = supervisor.relief_restarts[-1:] >= state.restarted_at[-1:]
+    watched.relief = relief.restarted(state) if began else relief.called_off(state)
+
+
 def behind(watched: Watched, others: Sequence[Watched], settings: Settings, now: float) -> str | None:
     """Another backend under the same limit that is restarted to free memory, or was a moment ago; None: there is none.
 
@@ -96,9 +107,7 @@ def behind(watched: Watched, others: Sequence[Watched], settings: Settings, now:
         ends = other.supervisor.draining or other.supervisor.state.stage is Stage.STOPPING
         trial = other.relief.trial
         settles = (
-            trial is not None
-            and trial.restart
-            and (trial.since is None or now - trial.since < (settings.settle_seconds or 0.0))
+            trial is not None and trial.restart and (trial.since is None or now - trial.since < settings.settle_seconds)
         )
         helps = other.relief.restarting or settles
         if helps and (ends or watched.verdict.memory is not MemoryState.CRITICAL):
@@ -282,14 +291,9 @@ def _settable(kind: str) -> tuple[frozenset[str], Names]:
     if kind not in backends.names():
         return frozenset(), {}
     known = backends.load(kind)
-    able = known.ABILITIES
-    ways = {
-        "context": able.context,
-        "prompt_cache_mib": able.prompt_cache,
-        "slots": able.slots,
-        "cache_type": able.cache_types,
-    }
-    return frozenset(value for value in VALUES if value not in known.SETTINGS and not ways.get(value)), known.SETTINGS
+    return frozenset(
+        value for value in VALUES if value not in known.SETTINGS and not known.ABILITIES.ways(value)
+    ), known.SETTINGS
 
 
 def _kv_choices(watched: Watched, *, checkpoints: bool) -> KvChoices | None:

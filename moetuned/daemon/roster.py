@@ -29,7 +29,7 @@ from moetuned.host.spawn import boot_id
 from moetuned.parse.redact_command import redact_arguments
 from moetuned.schema.backend_abilities import Dialect
 from moetuned.schema.config import Backend, Config
-from moetuned.schema.event import EventName, is_kind_of
+from moetuned.schema.event import EventName
 from moetuned.schema.supervise import SuperviseNone, SuperviseProcess
 from moetuned.state import backend_record
 
@@ -153,9 +153,6 @@ class Roster:
             return
 
         def say(name: EventName, message: str) -> None:
-            over = (EventName.BACKEND_RESTARTED, EventName.RELIEF_EXHAUSTED)
-            if name in over or is_kind_of(name, EventName.BACKEND_DOWN):
-                watched.relief = relief.restarted(watched.relief)
             self._say(name, watched.name, message)
 
         leaving = next((each for each in self._leaving if each.config.name == config.name), None)
@@ -430,10 +427,10 @@ def _is_open(watched: Watched) -> bool:
 
 
 def _recorded_process(name: str, directory: str) -> int | None:
-    """Pid of the process in a record if it still runs."""
+    """Pid of the process in a record if it still runs and moetuned started it."""
     try:
         record = backend_record.read(name, directory)
-        if record is None or record.boot_id != boot_id():
+        if record is None or record.managed or record.boot_id != boot_id():
             return None
         identity = backend_record.process_of(record)
     except (backend_record.RecordError, OSError, ValueError):

@@ -15,6 +15,7 @@ from moetuned.daemon.supervisor import Say, Supervisor
 from moetuned.daemon.workers import Lane, Workers
 from moetuned.decide import managed
 from moetuned.decide import supervision as sv
+from moetuned.decide.exit_cause import OOM_KILLED, Cause
 from moetuned.host import spawn
 from moetuned.host.clock import Clock
 from moetuned.host.processes import CLOCK_TICKS, ProcessIdentity, identify
@@ -32,6 +33,8 @@ LOOK_SELDOM_SECONDS = 60.0
 
 class ServiceSupervisor(Supervisor):
     """See `Supervisor`."""
+
+    managed = True
 
     def __init__(
         self,
@@ -53,6 +56,8 @@ class ServiceSupervisor(Supervisor):
         self._next_look = clock.monotonic()
         self._exit: spawn.Exit | None = None
         """Its process ended, and what its manager says about that is not known yet."""
+        self._look_again = False
+        """Whether its process ended while its manager was being asked."""
         self._looks = 0
         self._by_search = False
         self._unknown: str | None = None
@@ -111,6 +116,7 @@ class ServiceSupervisor(Supervisor):
         """See `Supervisor`: it is not moetuned's to end."""
         self._closed = True
         self.let_go()
+        self._do((managed.left_alone(self.state), ()))
 
     @property
     def stopped(self) -> bool:
@@ -118,14 +124,17 @@ class ServiceSupervisor(Supervisor):
         return self._closed
 
     def kill(self) -> None:
-        """See `Supervisor`."""
+        """See `Supervisor`. Through its manager only what nothing is known of: by the time it comes to that, the next one may run."""
         if self.process is not None:
             self.process.kill()
-        if not self._closed:
+        elif not self._closed and self._exit is None:
             self._workers.submit(Lane.RELIEF, f"killing {self.who}", self._service.kill, self._killed)
 
     def tick(self) -> None:
         """See `Supervisor`."""
+        if self._closed:
+            return
+        self._end_hold()
         now = self._clock.monotonic()
         asked = self.state.stage is sv.Stage.STOPPING
         self._do(managed.tick(self.state, now, self.who))
@@ -151,38 +160,45 @@ class ServiceSupervisor(Supervisor):
         def look() -> tuple[ServiceState, frozenset[str]]:
             return service.look(), service.settable()
 
-        self._workers.submit(Lane.RELIEF, f"asking about {self.who}", look, self._looked)
+        asked = self._workers.submit(Lane.RELIEF, f"asking about {self.who}", look, self._looked)
+        self._look_again = not asked and self._exit is not None
 
     def _looked(self, found: tuple[ServiceState, frozenset[str]] | None, error: BaseException | None) -> None:
         if self._closed:
             return
         self._looks += 1
+        if self._look_again:  # What was asked before its process ended says nothing of how.
+            self._look()
+            return
         if found is None:
             text = str(error)
             if text != self._unknown:
                 log.warning("%s: what %s does is not known: %s", self.config.name, self.who, text)
             self._unknown = text
+            self._conclude_exit(ServiceState(pid=None))
             return
         self._unknown = None
         state, self._settable = found
         self._by_search = not state.pid_known
         if self._by_search:
             return
-        ended, self._exit = self._exit, None
-        if ended is not None and (self.process is None):
-            how = state.ended or str(ended)
-            self._end(f"{how}, killed by the kernel for want of memory" if state.oom_killed else how, state)
+        self._conclude_exit(state)
         if state.pid is None or (self.identity is not None and self.identity.pid == state.pid):
             return
         identity = identify(state.pid)
         if identity is not None:
             self._take(identity)
 
-    def _end(self, how: str, state: ServiceState) -> None:
+    def _conclude_exit(self, state: ServiceState) -> None:
+        """Its process ended: that is told with what its manager says about it, if that says anything."""
+        ended, self._exit = self._exit, None
+        if ended is None or self.process is not None:
+            return
+        how = state.ended or (OOM_KILLED if state.oom_killed else str(ended))
         if self.state.stage in (sv.Stage.LOADING, *sv.UP):
             self._ended_how = f"it {how}"
-        now = self._clock.monotonic()
-        self._do(managed.ended(self.state, how, now, self.who, by_owner=state.stopped_by_owner))
+        now, cause = self._clock.monotonic(), Cause.OOM_KILLED if state.oom_killed else Cause.EXIT
+        self._do(managed.ended(self.state, how, now, self.who, by_owner=state.stopped_by_owner, cause=cause))
 
     def _take(self, identity: ProcessIdentity) -> None:
         process = spawn.adopt(identity)
@@ -220,14 +236,16 @@ class ServiceSupervisor(Supervisor):
             self._refused("an earlier restart has not been answered yet")
 
     def _asked(self, _done: None, error: BaseException | None) -> None:
+        if self._closed:
+            return
         if error is not None:
             self._refused(str(error))
-        if not self._closed:
-            self._look()
+        self._look()
 
     def _refused(self, why: str) -> None:
         if self.state.stage is sv.Stage.STOPPING:
             self._note_failure(why)
+        self._restart_at = None
         self._do(managed.refused(self.state, why, running=self.process is not None))
 
     def _killed(self, _done: None, error: BaseException | None) -> None:

@@ -191,13 +191,17 @@ class Supervisor(Pausable, abc.ABC):
         """Because of what it is made; None: none waits."""
         return self._waiting[0] if self.draining and self._waiting is not None else None
 
+    @property
+    def restarting(self) -> bool:
+        """Whether a restart waits, or was begun and is not over: it is neither healthy again nor known to have failed."""
+        return self.draining or self.state.stage is sv.Stage.STOPPING or self.state.restart_began is not None
+
     def hasten(self, seconds: float) -> None:
         """The restart that waits may wait no longer than that."""
         self._do(sv.hasten(self.state, self._clock.monotonic(), seconds))
 
     def call_off(self) -> None:
         """The restart that waits is not needed any more."""
-        self._waiting = None
         self._do((sv.call_off(self.state), ()))
 
     def hear(self, busy: int | None, asked_at: float | None) -> None:
@@ -231,7 +235,8 @@ class Supervisor(Pausable, abc.ABC):
             self._do(sv.begin(self.state))
 
     def stop(self) -> None:
-        """End it for good; `stopped` tells when that is done."""
+        """End it for good; `stopped` tells when that is done. A restart that waits is called off."""
+        self.call_off()
         self._do(sv.stop(self.state, self._clock.monotonic()))
 
     @property
@@ -270,7 +275,10 @@ class Supervisor(Pausable, abc.ABC):
         self.note_return(self.returned_at, why)
 
     def hung(self) -> None:
-        """It hangs, and that was told: end it and start it again."""
+        """It hangs, and that was told: end it and start it again. A restart that waits is called off."""
+        self.call_off()
+        if self.state.stage is sv.Stage.READY:
+            self._note_restart(RestartCause.EXIT, "it hung", self.state.later_plan or self.state.plan)
         self._do(sv.hung(self.state, self._clock.monotonic()))
 
     def let_go(self) -> None:
@@ -307,11 +315,8 @@ class Supervisor(Pausable, abc.ABC):
                         self._note_restart(RestartCause.EXIT, self._ended_how, plan)
                     self._ran, self._ended_how = True, None
                     self._start(plan)
-                case sv.Terminate():
-                    self._begin_restart(self.state.restart_began or self._clock.monotonic())
-                    self.before_end()
-                    self._terminate()
-                    self._continue()
+                case sv.Terminate() | sv.Ask():
+                    self._have_end(command)
                 case sv.SaveSlots(plan=plan, until=until):
                     self._save(plan, until)
                 case sv.RestoreSlots(until=until):
@@ -319,18 +324,24 @@ class Supervisor(Pausable, abc.ABC):
                 case sv.Kill():
                     log.warning("%s: it does not end within its time; killing it", self.config.name)
                     self.kill()
-                case sv.Ask(plan=plan):
-                    self._begin_restart(self.state.restart_began or self._clock.monotonic())
-                    self.before_end()
-                    self._ask(plan)
-                    self._continue()
                 case sv.Say(name=name, message=message):
                     self.say(name, message)
                 case sv.Note(message=message):
                     log.warning("%s", message)
+        if not self.draining:
+            self._waiting = None
         if self.conversations is not None and not self.state.holds and self.state.stage is not sv.Stage.SAVING:
             self.conversations.discard()
         self._come_back()
+
+    def _have_end(self, command: sv.Terminate | sv.Ask) -> None:
+        self._begin_restart(self.state.restart_began or self._clock.monotonic())
+        self.before_end()
+        if isinstance(command, sv.Ask):
+            self._ask(command.plan)
+        else:
+            self._terminate()
+        self._continue()
 
     def _come_back(self) -> None:
         """What waits is not left to the next look, which may be seconds away: memory that runs out does not wait for it."""
@@ -451,9 +462,9 @@ class Supervisor(Pausable, abc.ABC):
         if how is None:
             return
         self._loop.remove(descriptor)
-        self.let_on()
         identity, record = process.identity, self._recorded
         self.process, self._recorded, self.paused_wall_seconds = None, None, None
+        self.let_on()
         log.info("%s: process %d %s", self.config.name, identity.pid, how)
         if record is not None and record.start_word is not None:
             self._end_left(identity, record.start_word, how)

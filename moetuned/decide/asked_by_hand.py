@@ -70,8 +70,10 @@ def _no_restart(facts: ByHandFacts, state: Supervision, context: int | None) -> 
 
 
 def plan_of(state: Supervision, context: int | None) -> LaunchPlan:
-    """What a restart by hand starts it with: what the config wants since it was changed, else what it has; with this context."""
-    plan = state.later_plan or state.plan
+    """What a restart by hand starts it with: what the restart that waits was to give it, else what the config wants since it was changed,
+    else what it has; with this context.
+    """
+    plan = state.next_plan or state.later_plan or state.plan
     return plan if context is None else msgspec.structs.replace(plan, context_length=context)
 
 

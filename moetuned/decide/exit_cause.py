@@ -15,6 +15,8 @@ from moetuned.schema.event import EventName
 from moetuned.schema.oom_kill import OomKill
 
 SIGKILL = 9
+OOM_KILLED = "was ended by the kernel's OOM killer"
+"""The end of the sentence "NAME …"."""
 
 
 class Cause(StrEnum):
@@ -87,12 +89,10 @@ def ending(found: Evidence) -> Ending:
 def _oom_killed(found: Evidence) -> Ending | None:
     own = next((kill for kill in reversed(found.logged or ()) if kill.pid == found.pid), None)
     if own is not None:
-        return Ending(Cause.OOM_KILLED, f"was ended by the kernel's OOM killer: {_why(own)}")
+        return Ending(Cause.OOM_KILLED, f"{OOM_KILLED}: {_why(own)}")
     # A counter alone may count a neighbour in the same cgroup; the log, where it can be read, names each.
     if found.counted and found.logged is None:
-        return Ending(
-            Cause.OOM_KILLED, "was ended by the kernel's OOM killer: it acted in its memory cgroup at that moment"
-        )
+        return Ending(Cause.OOM_KILLED, f"{OOM_KILLED}: it acted in its memory cgroup at that moment")
     return None
 
 

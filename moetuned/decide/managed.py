@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from moetuned.decide import supervision as sv
+from moetuned.decide.exit_cause import EVENT_OF, Cause
 from moetuned.decide.supervision import UP, Moved, Note, Say, Stage, Supervision
 from moetuned.schema.event import EventName
 from moetuned.schema.units import format_duration
@@ -27,7 +28,9 @@ def appeared(state: Supervision) -> Supervision:
     return _replace(state, plan=state.next_plan, next_plan=None, restarts=state.restarts + 1)
 
 
-def ended(state: Supervision, how: str, now: float, manager: str, *, by_owner: bool = False) -> Moved:
+def ended(
+    state: Supervision, how: str, now: float, manager: str, *, by_owner: bool = False, cause: Cause = Cause.EXIT
+) -> Moved:
     """Its process ended; `how` is the end of the sentence "NAME …". `by_owner`: somebody wanted that, so nobody is told."""
     if state.stage is Stage.STOPPING:
         # Only now the time in which the next one must appear begins.
@@ -40,12 +43,10 @@ def ended(state: Supervision, how: str, now: float, manager: str, *, by_owner: b
     timing = state.timing
     exits = (*(at for at in state.exits if now - at < timing.breaker_seconds), now)
     message = f"{state.backend} {how}; {manager} decides whether it is started again"
-    told: Say | Note = Note(message) if state.down else Say(EventName.BACKEND_DOWN, message)
+    told: Say | Note = Note(message) if state.down else Say(EVENT_OF[cause], message)
     if len(exits) == timing.breaker_exits:
         often = f"{len(exits)} times within {format_duration(timing.breaker_seconds)}"
-        told = Say(
-            EventName.BACKEND_DOWN, f"{state.backend} {how}, {often}: read its log; {manager} goes on starting it"
-        )
+        told = Say(EVENT_OF[cause], f"{state.backend} {how}, {often}: read its log; {manager} goes on starting it")
     return _replace(state, exits=exits, down=True), (told,)
 
 
@@ -63,6 +64,11 @@ def refused(state: Supervision, why: str, *, running: bool) -> Moved:
         back = _replace(_gone(state, down=state.down), stage=Stage.READY)
         return back, (Say(EventName.RELIEF_EXHAUSTED, message),)
     return _gone(state, down=True), (Say(EventName.BACKEND_DOWN, message),)
+
+
+def left_alone(state: Supervision) -> Supervision:
+    """It is not followed any more, whether it runs or not."""
+    return _gone(state, down=False)
 
 
 def _gone(state: Supervision, *, down: bool) -> Supervision:

@@ -127,6 +127,13 @@ def restarted(state: ReliefState) -> ReliefState:
     return msgspec.structs.replace(state, restarting=False)
 
 
+def called_off(state: ReliefState) -> ReliefState:
+    """The restart asked for never began: it counts for nothing."""
+    return msgspec.structs.replace(
+        state, restarting=False, restarted_at=state.restarted_at[:-1], trial=None, useless=(), looks=0, looked=None
+    )
+
+
 def ladder(
     state: ReliefState, backend: str, memory: MemoryView, facts: ReliefFacts, settings: ReliefSettings, now: float
 ) -> Ladder | None:
@@ -179,11 +186,8 @@ def _draining(state: ReliefState, verdict: Verdict, memory: MemoryView, settings
         return Relief(state, drain_seconds=drain_seconds(verdict.memory, memory, settings))
     if verdict.memory is not MemoryState.OK or not state.restarting:  # a person asked for that one
         return Relief(state)
-    well = msgspec.structs.replace(
-        state, restarting=False, restarted_at=state.restarted_at[:-1], trial=None, useless=(), looks=0, looked=None
-    )
     report = "the restart was called off before its process was told to end: memory is not near its limit any more"
-    return Relief(well, report=report, call_off=True)
+    return Relief(called_off(state), report=report, call_off=True)
 
 
 def _follow(state: ReliefState, memory: MemoryView, now: float) -> ReliefState:

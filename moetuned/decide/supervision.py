@@ -228,6 +228,8 @@ def hung(state: Supervision, now: float) -> Moved:
     """It hangs, and that was told: end it and start it again, as if it had exited by itself."""
     if state.stage not in UP:
         return state, ()
+    if state.managed:  # Its manager would leave one stopped that it was told to end.
+        return _end(_replace(state, next_plan=state.plan, holds=False, hurry=False, down=True), now)
     kill_at = now + state.timing.terminate_seconds
     return _replace(state, stage=Stage.STOPPING, next_plan=None, kill_at=kill_at, hung=True, down=True, holds=False), (
         Terminate(),

@@ -6,6 +6,7 @@ times: a unit that is stopped is no longer active before its process ends, one w
 
 from __future__ import annotations
 
+from moetuned.decide.exit_cause import OOM_KILLED
 from moetuned.parse.unit_status import UnitStatus
 
 _EXITED, _KILLED, _DUMPED = 1, 2, 3
@@ -22,7 +23,7 @@ _NOT_STARTED = {
 }  # fmt: skip
 """Exit codes of systemd's own child before the program runs (systemd.exec(5), "Process Exit Codes")."""
 _RESULTS = {
-    "oom-kill": "was ended by the kernel's OOM killer",
+    "oom-kill": OOM_KILLED,
     "watchdog": "was ended by systemd: it did not answer its watchdog in time",
     "timeout": "was ended by systemd: it did not start or end in time",
     "protocol": "ended without what systemd waits for at its start",

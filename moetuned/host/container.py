@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from moetuned.decide import container_change as cc
+from moetuned.decide.exit_cause import OOM_KILLED
 from moetuned.decide.launch_command import fill, used_names
 from moetuned.host.engine_cli import Ask, Engine
 from moetuned.host.fs import HostFS, RealFS
@@ -300,7 +301,7 @@ def _was_asked_to_end(one: ContainerFacts) -> bool:
 
 def _ended(one: ContainerFacts) -> str | None:
     if one.oom_killed:
-        return "was ended by the kernel's OOM killer"
+        return OOM_KILLED
     if one.exit_code is None:
         return None
     number = one.exit_code - _BY_SIGNAL

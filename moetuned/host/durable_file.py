@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -90,6 +91,28 @@ def write_durably(path: str, data: bytes, offset: int) -> None:
             raise
     finally:
         os.close(descriptor)
+
+
+def replace_durably(path: str, data: bytes) -> None:
+    """Make the file say `data` and nothing else, in one step, with mode 0600, and flush it to the disk. It is replaced, link or not.
+
+    Raises OSError with `path`, whatever step failed; then what was there stays.
+    """
+    beside = f"{path}.new"
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(beside)  # left by one that was killed
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        with open(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+        sync_directory(os.path.dirname(path))
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.unlink(beside)
+        raise OSError(error.errno or errno.EIO, error.strerror or str(error), path) from error
 
 
 def remove_durably(path: str, keep_as: str | None = None) -> None:

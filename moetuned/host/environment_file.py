@@ -7,12 +7,10 @@ not come about can be taken back, also by the next daemon.
 from __future__ import annotations
 
 import contextlib
-import errno
-import os
 import re
 from collections.abc import Mapping
 
-from moetuned.host.durable_file import make_private_directory, read_private, remove_durably, sync_directory
+from moetuned.host.durable_file import make_private_directory, read_private, remove_durably, replace_durably
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
@@ -44,8 +42,10 @@ def write_variables(name: str, values: Mapping[str, str], directory: str) -> Non
     path = _path(name, directory)
     make_private_directory(directory)
     before = read_private(path, _LIMIT_BYTES)
-    _replace(_kept(path), before or _NOTHING)
-    _replace(path, (_FIRST + "".join(f"{variable}={values[variable]}\n" for variable in sorted(values))).encode())
+    replace_durably(_kept(path), before or _NOTHING)
+    replace_durably(
+        path, (_FIRST + "".join(f"{variable}={values[variable]}\n" for variable in sorted(values))).encode()
+    )
 
 
 def take_back(name: str, directory: str) -> bool:
@@ -57,7 +57,7 @@ def take_back(name: str, directory: str) -> bool:
     if before == _NOTHING:
         remove_durably(path)
     else:
-        _replace(path, before)
+        replace_durably(path, before)
     remove_durably(_kept(path))
     return True
 
@@ -68,25 +68,6 @@ def forget(name: str, directory: str) -> None:
     for each in (path, _kept(path)):
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             remove_durably(each)
-
-
-def _replace(path: str, data: bytes) -> None:
-    """Raises OSError with `path`, whatever step failed."""
-    beside = f"{path}.new"
-    try:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(beside)  # left by one that was killed
-        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        with open(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-        sync_directory(os.path.dirname(path))
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            os.unlink(beside)
-        raise OSError(error.errno or errno.EIO, error.strerror or str(error), path) from error
 
 
 def _kept(path: str) -> str:

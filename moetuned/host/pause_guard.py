@@ -46,6 +46,12 @@ class PauseGuard:
         if self._child.stdin is not None:
             self._child.stdin.close()
 
+    def cancel(self) -> None:
+        """End the helper without continuing the process, which may be running already. It is collected."""
+        self._child.kill()
+        self.release()
+        self._child.wait()
+
     @property
     def ended(self) -> bool:
         """Whether it has done so, and was collected."""

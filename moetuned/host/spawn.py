@@ -110,8 +110,13 @@ class SupervisedProcess:
 
     def _signal(self, number: int) -> None:
         # Once only: llama-server takes a second SIGTERM for "at once" and exits with an error.
-        if self._exit is None and not self._handle.ended() and not _signal_group(self.identity.pid, number):
+        if self._exit is not None or self._handle.ended() or _signal_group(self.identity.pid, number):
+            return
+        try:
             self._handle.send(number)
+        except PermissionError:  # A daemon without root, and a backend that another manager runs as somebody else.
+            name = _signal_name(number)
+            log.warning("process %d belongs to another user and gets no %s", self.identity.pid, name)
 
 
 def start(

@@ -55,6 +55,16 @@ class Abilities(msgspec.Struct, frozen=True):
     tokens: str | None = None
     child_holds_model: bool = False
 
+    def ways(self, value: str) -> tuple[Way, ...]:
+        """How it is given this one of `host.service.VALUES`; (): no way is known."""
+        found = {
+            "context": self.context,
+            "prompt_cache_mib": self.prompt_cache,
+            "slots": self.slots,
+            "cache_type": self.cache_types,
+        }
+        return found.get(value, ())
+
 
 _BOTH = (Way.FLAG, Way.VARIABLE)
 LLAMA_SERVER = Abilities(

@@ -57,7 +57,7 @@ class BackendRecord(msgspec.Struct, frozen=True):
     `returned_at`: CLOCK_MONOTONIC seconds of the last restart that gave back what relief took; `return_blocked`: why none does any more.
     `load_seconds`: from its start until it was ready; None: it is not yet, or that was not seen. `intended_at`: CLOCK_MONOTONIC seconds
     of when its start was begun. `ending`: it was asked to end, then to be started with `next_plan` (None: as the config says);
-    `relief_at`: that restart is to free memory and was decided then.
+    `relief_at`: that restart is to free memory and was decided then. `managed`: another manager started it, and ends it.
     """
 
     name: str
@@ -83,6 +83,7 @@ class BackendRecord(msgspec.Struct, frozen=True):
     relief_at: float | None = None
     returned_at: float | None = None
     return_blocked: str | None = None
+    managed: bool = False
 
 
 def process_of(record: BackendRecord) -> ProcessIdentity | None:

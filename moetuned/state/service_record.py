@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from moetuned.host.durable_file import make_private_directory, read_private, remove_durably, write_durably
+from moetuned.host.durable_file import make_private_directory, read_private, replace_durably
 
 LIMIT_BYTES = 1 << 20
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,150}")
@@ -48,13 +48,4 @@ class ServiceRecordFile(Generic[T]):
     def write(self, record: T) -> None:
         """Replace it. Raises OSError; what was there stays then."""
         make_private_directory(self._directory)
-        temporary = f"{self.path}.new"
-        try:
-            write_durably(temporary, msgspec.json.encode(record), 0)
-            remove_durably(temporary, keep_as=self.path)
-        except OSError:
-            try:
-                os.unlink(temporary)
-            except OSError:
-                pass
-            raise
+        replace_durably(self.path, msgspec.json.encode(record))

@@ -131,6 +131,21 @@ class FakeSpawn:
         return {**base, **added}
 
 
+class FakeGuard:
+    """Stands for the helper that continues what was stopped."""
+
+    ended = cancelled = False
+
+    def __init__(self, identity: ProcessIdentity, seconds: float) -> None:
+        self.of = (identity, seconds)
+
+    def release(self) -> None:
+        self.ended = True
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
 class FakeFollowed:
     """A small process in a backend's cgroup (it warms, or locks) as the daemon sees it."""
 

@@ -75,6 +75,10 @@ class Owner:
     waits_because = None
     before_restart: str | None = None
 
+    @property
+    def restarting(self) -> bool:
+        return self.state.stage is Stage.STOPPING
+
     def hear(self, busy: int | None, answered_at: float | None) -> None:
         self.heard = (busy, answered_at)
 

@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from daemon_fakes import FakeProcess
+from daemon_fakes import FakeGuard, FakeProcess
 from supervisor_rig import SHORT, Rig, ready, supervised_rig  # noqa: F401  a fixture
 
 from moetuned.daemon import pausing
 from moetuned.host.processes import ProcessIdentity
 from moetuned.state import backend_record
-
-
-class FakeGuard:
-    ended = False
-
-    def __init__(self, identity: ProcessIdentity, seconds: float) -> None:
-        self.of = (identity, seconds)
-
-    def release(self) -> None:
-        self.ended = True
 
 
 def test_it_is_stopped_for_a_moment_and_not_again_at_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,3 +85,22 @@ def test_a_restart_that_waits_is_called_off_by_a_pause(rig: Rig) -> None:
     supervisor.restart(SHORT, seconds=30.0)
     supervisor.pause_by_hand()
     assert not supervisor.draining
+
+
+def test_paused_by_hand_while_it_is_stopped_for_a_second_look_it_stays_so(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guards: list[FakeGuard] = []
+
+    def guard(identity: ProcessIdentity, seconds: float) -> FakeGuard:
+        guards.append(FakeGuard(identity, seconds))
+        return guards[-1]
+
+    monkeypatch.setattr(pausing, "PauseGuard", guard)
+    supervisor = ready(rig)
+    supervisor.hold()
+    supervisor.pause_by_hand()
+    assert guards[0].cancelled, "it would be continued when its time is over"
+    rig.clock.now += pausing.PAUSE_SECONDS
+    supervisor.tick()
+    assert (rig.spawn.started[0].signals, guards[0].ended) == (["STOP", "STOP"], False)

@@ -349,3 +349,21 @@ def test_one_that_could_not_be_recorded_is_found_by_its_owner(
     assert (supervisor.identity, rig.spawn.started) == (process.identity, [])
     assert supervisor.state.plan == sv.LaunchPlan(2048, 0)
     assert owned == [f"{rig.directory}/glm"]
+
+
+def test_what_another_manager_ran_is_not_taken_for_a_child(rig: Rig) -> None:
+    """Its unit goes on to start it; ended by moetuned it would run twice. What was done for its memory counts."""
+    record = backend_record.BackendRecord(
+        "glm", 77, 770, (), 4096, "boot", relief_restarts_at=(990.0,), ending=True,
+        next_plan=sv.LaunchPlan(1024, 0), managed=True,
+    )  # fmt: skip
+    backend_record.write(record, rig.directory)
+    theirs = FakeProcess(77, [])
+    rig.spawn.adoptable[theirs.identity] = theirs
+    supervisor = rig.make()
+    supervisor.start()
+    assert supervisor.identity == rig.spawn.started[0].identity
+    assert supervisor.state.plan == sv.LaunchPlan(8192, 64)
+    assert supervisor.relief_restarts == (990.0,)
+    assert theirs.signals == []
+    theirs.close()

@@ -40,6 +40,7 @@ def watched(small_model: Path) -> Watched:
     watched.supervisor = SimpleNamespace(  # type: ignore[assignment]
         state=Supervision("glm", NOW, stage=Stage.READY), load_seconds=None, process=object(), restarts=[],
         sets=lambda value: True, knows=lambda value: True, paused_wall_seconds=None, draining=False, held=False, pausable=True, conversations=None, did=[],
+        restarting=True, relief_restarts=(),
     )  # fmt: skip
     own: Any = watched.supervisor
     own.restart = lambda plan, why, *, seconds, end_seconds: own.restarts.append((plan, why, seconds, end_seconds))
@@ -175,6 +176,31 @@ def test_near_its_limit_the_restart_waits_and_is_called_off_or_hastened(watched:
     assert own.did[2:] == ["call_off"]
     assert "called off" in watched.relief_reports[-1]
     assert watched.relief.restarted_at == ()
+
+
+def test_a_restart_that_is_over_holds_up_no_other_whatever_became_of_it(watched: Watched) -> None:
+    relieve(watched, 100.0)
+    assert watched.relief.restarting
+    relieve(watched, 101.0)
+    assert watched.relief.restarting
+    own: Any = watched.supervisor
+    own.restarting, own.relief_restarts = False, (100.5,)
+    watched.memory = msgspec.structs.replace(watched.memory, limit_bytes=None)
+    relieve(watched, 102.0)
+    assert not watched.relief.restarting
+    assert watched.relief.restarted_at == (100.0,)
+    assert watched.relief.trial is not None
+
+
+def test_a_restart_that_never_began_counts_for_nothing(watched: Watched) -> None:
+    """Its backend was paused by hand while it waited, or restarted by hand."""
+    relieve(watched, 100.0)
+    own: Any = watched.supervisor
+    own.restarting, own.relief_restarts = False, (7.0,)
+    relieve(watched, 101.0)
+    assert len(own.restarts) == 1
+    relieve(watched, 102.0)
+    assert len(own.restarts) == 2, "memory is as short as before"
 
 
 def test_in_a_squeeze_it_is_stopped_for_a_second_look_and_continued_when_that_finds_nothing(watched: Watched) -> None:

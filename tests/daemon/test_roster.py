@@ -277,13 +277,10 @@ def test_a_dead_supervised_backend_takes_nobody_elses_process(rig: Rig) -> None:
     assert rig.pids() == {"glm": None, "llama-server-8080": 20}
 
 
-def test_its_supervisors_words_are_passed_on_and_end_the_relief_under_way(rig: Rig) -> None:
+def test_its_supervisors_words_are_passed_on(rig: Rig) -> None:
     rig.configure(GLM)
-    glm = rig.roster.get("glm")
-    glm.relief = roster_module.relief.ReliefState(restarting=True)
     rig.end(0, code=1)
     assert rig.said[0][:2] == (EventName.BACKEND_DOWN, "glm")
-    assert not glm.relief.restarting
 
 
 def test_one_gone_from_the_config_is_ended_and_is_nobodys_meanwhile(rig: Rig) -> None:
@@ -403,6 +400,7 @@ def test_one_that_comes_back_while_it_ends_keeps_its_cool_down(rig: Rig) -> None
 def test_what_an_earlier_daemon_left_and_nobody_names_is_told_and_left_alone(rig: Rig) -> None:
     for name, pid in (("old", 77), ("dead", 78), ("glm", 79)):
         backend_record.write(backend_record.BackendRecord(name, pid, 1, (), 2048, "boot"), rig.directory)
+    backend_record.write(backend_record.BackendRecord("unit", 80, 1, (), 2048, "boot", managed=True), rig.directory)
     rig.ended.add(78)
     rig.configure(GLM)
     rig.roster.note_orphans()

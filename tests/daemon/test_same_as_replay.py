@@ -19,6 +19,7 @@ from moetuned.daemon.model_care import ModelCare
 from moetuned.daemon.settings import settings_of
 from moetuned.daemon.watched import Watched
 from moetuned.decide.detector_limits import settings_of as detector_settings_of
+from moetuned.gguf.header import Header
 from moetuned.host.block_devices import FileDevices
 from moetuned.host.cgroup import MemoryCgroup
 from moetuned.host.model_files import ModelFile
@@ -50,7 +51,7 @@ def subject_of(trace: Trace, first: RawSample) -> Subject:
         description=BackendDescription(context_length=4096, prompt_cache_mib=64, batch_tokens=512),
         process=ProcessIdentity(pid, process.start_ticks),
         url="http://127.0.0.1:9",
-        model=ModelFile(identity, (), (), None),
+        model=ModelFile(identity, (Header(3, False, {}, {}, (), 32, 0, 0),), (), None),
         cgroup=MemoryCgroup(trace.identity.cgroup_directory, trace.identity.cgroup_version),
         disks=trace.identity.disks,
     )

@@ -6,12 +6,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from daemon_fakes import FakeClock, FakeProcess, FakeSpawn, HeldWorkers
+from daemon_fakes import FakeClock, FakeGuard, FakeProcess, FakeSpawn, HeldWorkers
 from supervisor_rig import use_fakes
 
+from moetuned.daemon import pausing, recorded
 from moetuned.daemon import service_supervisor as module
 from moetuned.daemon.loop import Loop
-from moetuned.daemon.service_supervisor import LOOK_SECONDS, ServiceSupervisor
+from moetuned.daemon.pausing import PAUSE_AGAIN_SECONDS, PAUSE_SECONDS
+from moetuned.daemon.service_supervisor import LOOK_SECONDS, LOOK_SELDOM_SECONDS, ServiceSupervisor
 from moetuned.decide.managed import APPEAR_SECONDS
 from moetuned.decide.supervision import LaunchPlan, Stage, Timing
 from moetuned.host.processes import ProcessIdentity
@@ -157,14 +159,60 @@ def test_a_restart_goes_through_its_manager_with_what_it_can_set(rig: Rig) -> No
     assert [name for name, _ in rig.said] == [EventName.BACKEND_RESTARTING, EventName.BACKEND_RESTARTED]
 
 
-def test_one_that_does_not_end_is_killed_by_identity_and_by_its_manager(rig: Rig) -> None:
+def test_one_that_does_not_end_is_killed_and_not_what_its_manager_has_started_by_then(rig: Rig) -> None:
     first = running(rig)
     rig.supervisor.restart(LaunchPlan(2048))
     rig.clock.now += 5
     rig.supervisor.tick()
     assert first.signals == ["KILL"]
-    rig.workers.finish("killing", really=True)
-    assert rig.service.asked == ["kill"]
+    asked = rig.workers.keys()
+    assert not any(key.startswith("killing") for key in asked), "it would come after the restart"
+
+
+def test_one_that_hangs_is_restarted_by_its_manager(rig: Rig) -> None:
+    first = running(rig)
+    rig.supervisor.hung()
+    rig.workers.finish("restarting", really=True)
+    assert rig.service.asked == [{"context": "8192"}]
+    assert first.signals == []
+    rig.clock.now += 15
+    rig.supervisor.tick()
+    assert first.signals == ["KILL"]
+    rig.run_as(200)
+    rig.end(first)
+    rig.workers.finish("asking about", really=True)
+    rig.supervisor.healthy()
+    assert [name for name, _ in rig.said] == [EventName.BACKEND_RESTARTED, EventName.BACKEND_RECOVERED]
+    assert [one.why for one in rig.supervisor.restarts] == ["it hung"]
+
+
+def test_what_is_not_in_the_config_any_more_is_not_waited_for(rig: Rig) -> None:
+    first = running(rig)
+    rig.supervisor.restart(LaunchPlan(2048))
+    rig.supervisor.stop()
+    said = list(rig.said)
+    rig.service.refusal = "masked"
+    rig.workers.finish("restarting", really=True)
+    rig.clock.now += APPEAR_SECONDS + 60
+    rig.loop.run_once(0)
+    rig.supervisor.tick()
+    assert rig.said == said
+    assert first.signals == []
+    assert not rig.workers.jobs
+
+
+def test_it_can_be_stopped_for_a_second_look_more_than_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pausing, "PauseGuard", FakeGuard)
+    first = running(rig)
+    rig.supervisor.hold()
+    assert rig.supervisor.held
+    rig.clock.now += PAUSE_SECONDS
+    rig.supervisor.tick()
+    assert first.signals == ["STOP", "CONT"]
+    assert not rig.supervisor.held
+    rig.clock.now += PAUSE_AGAIN_SECONDS
+    rig.supervisor.tick()
+    assert rig.supervisor.pausable
 
 
 def test_a_refusal_leaves_it_running_and_is_told(rig: Rig) -> None:
@@ -280,3 +328,50 @@ def test_a_process_that_only_a_search_finds(rig: Rig) -> None:
     rig.supervisor.healthy()
     rig.end(process)
     assert rig.said[-1][0] is EventName.BACKEND_DOWN
+
+
+def test_a_child_that_is_still_ending_is_not_taken_for_what_its_manager_runs(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = FakeProcess(77, [])
+    rig.spawn.adoptable[child.identity] = child
+    monkeypatch.setattr(recorded, "find_owned", lambda _owner: child.identity)
+    record = backend_record.BackendRecord("glm", 77, 770, (), 4096, "boot", start_word="0" * 32, ending=True)
+    backend_record.write(record, rig.directory)
+    rig.supervisor.start()
+    rig.look()
+    assert rig.supervisor.identity is None
+    assert not any(key.startswith("restarting") for key in list(rig.workers.keys()))
+    running(rig)
+    assert backend_record.read("glm", rig.directory).managed
+
+
+def test_its_end_is_told_although_its_manager_does_not_answer(rig: Rig) -> None:
+    process = running(rig)
+    rig.service.state = ServiceError("systemctl did not end within 5 s")
+    rig.end(process)
+    rig.look()
+    assert rig.said == [(EventName.BACKEND_DOWN, f"glm ended; {UNIT} decides whether it is started again")]
+
+
+def test_what_its_manager_said_before_its_end_is_not_how_it_ended(rig: Rig) -> None:
+    process = running(rig)
+    rig.clock.now += LOOK_SELDOM_SECONDS
+    rig.supervisor.tick()
+    rig.end(process)
+    rig.look()
+    assert rig.said == []
+    rig.service.state = ServiceState(pid=None, ended="exited with code 0", stopped_by_owner=True)
+    rig.look()
+    assert rig.said == [], "its owner stopped it"
+    assert rig.supervisor.state.stage is Stage.STOPPED
+
+
+def test_one_that_the_oom_killer_ended_is_an_event_of_its_own(rig: Rig) -> None:
+    process = running(rig)
+    rig.service.state = ServiceState(pid=None, oom_killed=True)
+    rig.end(process)
+    rig.look()
+    ((name, message),) = rig.said
+    assert name is EventName.BACKEND_OOM_KILLED
+    assert message.startswith("glm was ended by the kernel's OOM killer; ")

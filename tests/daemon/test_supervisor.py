@@ -8,6 +8,7 @@ from moetuned.daemon.supervisor import preferred_plan
 from moetuned.decide.supervision import LaunchPlan
 from moetuned.schema.config import Backend, Context
 from moetuned.schema.event import EventName
+from moetuned.schema.supervision import RestartCause
 
 
 def test_the_config_says_what_it_is_started_with() -> None:
@@ -80,3 +81,35 @@ def test_conversations_that_would_be_lost_are_not_saved(rig: Rig) -> None:
     supervisor.hear(0, rig.clock.now)
     assert "save" not in kept.did
     assert rig.spawn.started[0].signals == ["TERM"]
+
+
+def test_a_restart_that_waits_is_called_off_when_it_is_to_end_for_good(rig: Rig) -> None:
+    supervisor = ready(rig)
+    supervisor.restart(SHORT, "memory is short", seconds=60)
+    supervisor.stop()
+    assert rig.said == []
+    assert (supervisor.restarts, supervisor.relief_restarts) == ((), ())
+    rig.end(rig.spawn.started[0], 0)
+    assert supervisor.stopped
+
+
+def test_a_restart_whose_backend_ended_by_itself_waits_no_more(rig: Rig) -> None:
+    supervisor = ready(rig)
+    supervisor.restart(SHORT, "memory is short", seconds=60)
+    rig.end(rig.spawn.started[0], 1)
+    rig.clock.now += 1
+    supervisor.tick()
+    supervisor.healthy()
+    supervisor.stop()
+    assert EventName.BACKEND_RESTARTING not in [name for name, _ in rig.said]
+    assert [one.cause for one in supervisor.restarts] == [RestartCause.EXIT]
+
+
+def test_one_that_is_ended_because_it_hangs_was_restarted(rig: Rig) -> None:
+    supervisor = ready(rig)
+    supervisor.hung()
+    rig.end(rig.spawn.started[0], 0)
+    rig.clock.now += 1
+    supervisor.tick()
+    supervisor.healthy()
+    assert [(one.cause, one.why) for one in supervisor.restarts] == [(RestartCause.EXIT, "it hung")]

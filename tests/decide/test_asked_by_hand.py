@@ -73,6 +73,8 @@ def test_it_is_started_with_what_the_config_wants_by_now_and_the_context_asked_f
     changed = msgspec.structs.replace(READY, later_plan=LaunchPlan(4096, 0))
     assert plan_of(changed, None) == LaunchPlan(4096, 0)
     assert plan_of(changed, 2048) == LaunchPlan(2048, 0)
+    waits = msgspec.structs.replace(changed, stage=Stage.DRAINING, next_plan=LaunchPlan(1024, 0))
+    assert plan_of(waits, None) == LaunchPlan(1024, 0), "--now does not take back the context that was asked for"
 
 
 @pytest.mark.parametrize(

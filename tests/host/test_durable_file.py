@@ -15,6 +15,7 @@ from moetuned.host.durable_file import (
     make_private_directory,
     read_private,
     remove_durably,
+    replace_durably,
     write_durably,
 )
 
@@ -110,3 +111,17 @@ def test_remove_or_keep(tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == ["file.kept"]
     remove_durably(str(path) + ".kept")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_is_replaced_also_where_a_link_or_a_left_over_is_in_the_way(tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.write_bytes(b"theirs")
+    path = tmp_path / "file"
+    path.symlink_to(theirs)
+    (tmp_path / "file.new").symlink_to(theirs)
+    replace_durably(str(path), b"ours")
+    assert path.read_bytes() == b"ours"
+    assert not path.is_symlink()
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert theirs.read_bytes() == b"theirs"
+    assert sorted(os.listdir(tmp_path)) == ["file", "theirs"]

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moetuned.host import environment_file
 from moetuned.host.environment_file import forget, read_variables, take_back, write_variables
 
 
@@ -93,7 +92,7 @@ def test_a_disk_that_is_full_changes_nothing(
             raise OSError(errno.ENOSPC, "No space left on device")
         return real(*arguments, **keys)
 
-    monkeypatch.setattr(environment_file.os, step, full)
+    monkeypatch.setattr(os, step, full)
     with pytest.raises(OSError, match="No space left") as caught:
         write_variables("glm", {"A": "2"}, place)
     monkeypatch.undo()

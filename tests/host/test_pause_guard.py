@@ -111,3 +111,11 @@ def test_without_the_programs_nothing_may_be_stopped(missing: str, monkeypatch: 
     monkeypatch.setattr(pause_guard, "find_program", lambda name: None if name == missing else f"/bin/{name}")
     with pytest.raises(OSError, match=missing):
         PauseGuard(ProcessIdentity(1 << 30, 1), 1.0)
+
+
+def test_it_stays_stopped_when_the_guard_is_not_wanted_any_more(child: subprocess.Popen[bytes]) -> None:
+    guard = PauseGuard(identity(child), LONG)
+    guard.cancel()
+    assert guard.ended
+    guard.cancel()
+    assert state(child.pid) == "T"

@@ -265,3 +265,23 @@ def test_a_protected_daemons_child_is_not_protected(tmp_path: Path) -> None:
         [sys.executable, "-c", script, str(tmp_path / "log")], capture_output=True, text=True, check=True
     )
     assert answer.stdout.split() == ["0", "0"]
+
+
+def test_what_may_not_be_signalled_is_left_alone(
+    tmp_path: Path,
+    started: list[SupervisedProcess],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A daemon without root follows a unit of root's."""
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    process = run(["sleep", "60"], tmp_path / "log", started)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "killpg", refuse)
+        patch.setattr(signal, "pidfd_send_signal", refuse)
+        process.kill()
+    assert "belongs to another user and gets no SIGKILL" in caplog.text
+    assert process.poll() is None

@@ -73,7 +73,7 @@ def test_where_it_cannot_be_written_what_was_there_stays(tmp_path, monkeypatch):
     def full(*_arguments):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("moetuned.state.service_record.write_durably", full)
+    monkeypatch.setattr("os.fsync", full)
     with pytest.raises(OSError, match="No space left"):
         kept.write(ContainerRecord("u"))
     assert kept.read() == ContainerRecord("t")
