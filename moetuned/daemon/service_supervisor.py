@@ -115,14 +115,13 @@ class ServiceSupervisor(Supervisor):
     def kill(self) -> None:
         """See `Supervisor`."""
         if self.process is not None:
+            self._service.kill(self.process.identity)  # first, as long as what belongs to it can be told by it
             self.process.kill()
-        if not self._closed:
-            self._workers.submit(Lane.RELIEF, f"killing {self.who}", self._service.kill, self._killed)
 
     def tick(self) -> None:
         """See `Supervisor`."""
         now = self._clock.monotonic()
-        self._do(managed.tick(self.state, now, self.who))
+        self._do(managed.tick(self.state, now, self.who, told_to_end=self._service.told_to_end))
         if now >= self._next_look:
             self._look()
 
@@ -214,15 +213,13 @@ class ServiceSupervisor(Supervisor):
     def _asked(self, _done: None, error: BaseException | None) -> None:
         if error is not None:
             self._refused(str(error))
+        else:
+            self.state = managed.answered(self.state, self._clock.monotonic())
         if not self._closed:
             self._look()
 
     def _refused(self, why: str) -> None:
         self._do(managed.refused(self.state, why, running=self.process is not None))
-
-    def _killed(self, _done: None, error: BaseException | None) -> None:
-        if error is not None:
-            log.warning("%s: %s could not be killed: %s", self.config.name, self.who, error)
 
     def _start(self, plan: sv.LaunchPlan) -> None:
         raise AssertionError(f"{self.who} starts {self.config.name}, not moetuned, with {plan}")

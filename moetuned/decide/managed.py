@@ -16,6 +16,9 @@ from moetuned.schema.units import format_duration
 APPEAR_SECONDS = 120.0
 """After a restart was asked for and the old process has ended, a new one must appear within this time (systemd gives a unit 90 s to stop)."""
 
+ASK_AGAIN_SECONDS = 0.5
+"""While its manager prepares a restart, it is looked this often whether the old process may be killed yet."""
+
 _replace = msgspec.structs.replace
 
 
@@ -68,8 +71,22 @@ def _gone(state: Supervision, *, down: bool) -> Supervision:
     return _replace(state, drain_began=None, drain_until=None, stage_until=None, holds=False, busy=None)
 
 
-def tick(state: Supervision, now: float, manager: str) -> Moved:
-    """Time passed: kill what does not end, say so when none appears, wait no longer for requests and conversations than was said."""
+def answered(state: Supervision, now: float) -> Supervision:
+    """Its manager says that the restart is done, or goes on by itself: the old process has so long to end."""
+    if state.stage is not Stage.STOPPING or state.kill_at is None:
+        return state
+    return _replace(state, retry_at=now + state.timing.terminate_seconds)
+
+
+def tick(state: Supervision, now: float, manager: str, *, told_to_end: bool = True) -> Moved:
+    """Time passed: kill what does not end, say so when none appears, wait no longer for requests and conversations than was said.
+
+    `told_to_end`: its manager has told the old process to end; before, that may not be killed.
+    """
+    if state.stage is Stage.STOPPING and state.kill_at is not None and now >= state.kill_at and not told_to_end:
+        if state.retry_at is not None and now >= state.retry_at:
+            return refused(state, f"{manager} says that it was, but the process from before still runs", running=True)
+        return _replace(state, kill_at=now + ASK_AGAIN_SECONDS), ()
     if state.stage is not Stage.STOPPING or state.kill_at is not None:
         return sv.tick(state, now)
     if state.retry_at is None:

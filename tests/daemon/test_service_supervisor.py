@@ -35,6 +35,7 @@ class FakeService:
         self.can = frozenset({"context", "prompt_cache_mib"})
         self.asked: list[dict[str, str] | str] = []
         self.refusal: str | None = None
+        self.told_to_end = True
 
     def look(self) -> ServiceState:
         if isinstance(self.state, ServiceError):
@@ -49,8 +50,8 @@ class FakeService:
             raise ServiceError(self.refusal)
         self.asked.append(dict(values))
 
-    def kill(self) -> None:
-        self.asked.append("kill")
+    def kill(self, main: ProcessIdentity) -> None:
+        self.asked.append(f"kill {main.pid}")
 
 
 class Rig:
@@ -163,8 +164,39 @@ def test_one_that_does_not_end_is_killed_by_identity_and_by_its_manager(rig: Rig
     rig.clock.now += 5
     rig.supervisor.tick()
     assert first.signals == ["KILL"]
-    rig.workers.finish("killing", really=True)
-    assert rig.service.asked == ["kill"]
+    assert rig.service.asked == ["kill 100"]
+
+
+def test_one_that_was_not_told_to_end_is_not_killed(rig: Rig) -> None:
+    """The restart may still fail; then nothing else would start it again."""
+    first = running(rig)
+    rig.service.told_to_end = False
+    rig.service.refusal = "docker create failed with code 125: no such image"
+    rig.supervisor.restart(LaunchPlan(2048))
+    rig.clock.now += 60
+    rig.supervisor.tick()
+    assert first.signals == []
+    rig.workers.finish("restarting", really=True)
+    assert rig.supervisor.state.stage is Stage.READY
+    assert first.signals == []
+    assert "no such image" in rig.said[-1][1]
+
+
+def test_a_manager_that_says_it_did_and_did_not_is_told(rig: Rig) -> None:
+    first = running(rig)
+    rig.service.told_to_end = False
+    rig.supervisor.restart(LaunchPlan(2048))
+    rig.clock.now += 60
+    rig.supervisor.tick()
+    rig.workers.finish("restarting", really=True)
+    rig.supervisor.tick()
+    assert rig.supervisor.state.stage is Stage.STOPPING
+    rig.clock.now += Timing().terminate_seconds
+    rig.supervisor.tick()
+    assert rig.supervisor.state.stage is Stage.READY
+    assert rig.said[-1][0] is EventName.RELIEF_EXHAUSTED
+    assert f"{UNIT} says that it was, but the process from before still runs" in rig.said[-1][1]
+    assert first.signals == []
 
 
 def test_a_refusal_leaves_it_running_and_is_told(rig: Rig) -> None:

@@ -35,8 +35,8 @@ def test_a_restart_is_asked_for_once_and_ends_healthy() -> None:
 
 def test_what_does_not_end_is_killed_and_what_does_not_appear_is_told() -> None:
     now, _ = sv.restart(state(), SMALL, 10.0)
-    assert managed.tick(now, 14.0, UNIT) == (now, ())
-    now, commands = managed.tick(now, 15.0, UNIT)
+    assert managed.tick(now, 11.9, UNIT) == (now, ())
+    now, commands = managed.tick(now, 12.0, UNIT)
     assert commands == (Kill(),)
     now, _ = managed.ended(now, "was ended by SIGKILL", 16.0, UNIT)
     assert managed.tick(now, 16.0 + managed.APPEAR_SECONDS - 1, UNIT) == (now, ())
