@@ -57,6 +57,8 @@ class ServiceSupervisor(Supervisor):
         self._by_search = False
         self._unknown: str | None = None
         self._closed = False
+        self._hung: ProcessIdentity | None = None
+        """The last process that hung and that its manager was asked to restart for that."""
 
     @property
     def by_search(self) -> bool:
@@ -111,6 +113,12 @@ class ServiceSupervisor(Supervisor):
     def stopped(self) -> bool:
         """See `Supervisor`: whether it is left alone."""
         return self._closed
+
+    def hung(self) -> None:
+        """See `Supervisor`. Once for each process: one that its manager does not restart would be asked for at every look."""
+        if self.identity is not None and self.identity != self._hung:
+            self._hung = self.identity
+            self._do(managed.hung(self.state, self._clock.monotonic()))
 
     def kill(self) -> None:
         """See `Supervisor`."""

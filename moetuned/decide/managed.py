@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from moetuned.decide import supervision as sv
-from moetuned.decide.supervision import UP, Moved, Note, Say, Stage, Supervision
+from moetuned.decide.supervision import UP, Ask, Moved, Note, Say, Stage, Supervision
 from moetuned.schema.event import EventName
 from moetuned.schema.units import format_duration
 
@@ -50,6 +50,14 @@ def ended(state: Supervision, how: str, now: float, manager: str, *, by_owner: b
             EventName.BACKEND_DOWN, f"{state.backend} {how}, {often}: read its log; {manager} goes on starting it"
         )
     return _replace(state, exits=exits, down=True), (told,)
+
+
+def hung(state: Supervision, now: float) -> Moved:
+    """It hangs, and that was told: its manager is asked to restart it as it is."""
+    if state.stage not in UP:
+        return state, ()
+    state = _replace(_gone(state, down=True), stage=Stage.STOPPING, next_plan=state.plan)
+    return _replace(state, kill_at=now + state.timing.terminate_seconds), (Ask(state.plan),)
 
 
 def refused(state: Supervision, why: str, *, running: bool) -> Moved:

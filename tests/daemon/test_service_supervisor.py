@@ -209,6 +209,25 @@ def test_a_refusal_leaves_it_running_and_is_told(rig: Rig) -> None:
     assert "No space left" in rig.said[-1][1]
 
 
+def test_one_that_hangs_is_restarted_by_its_manager_and_only_asked_for_once(rig: Rig) -> None:
+    first = running(rig)
+    rig.supervisor.hung()
+    rig.service.refusal = "systemctl did not end within 20 s"
+    rig.workers.finish("restarting", really=True)
+    assert rig.supervisor.state.stage is Stage.READY
+    rig.supervisor.hung()
+    assert rig.supervisor.state.stage is Stage.READY
+    rig.service.refusal = None
+    rig.end(first)
+    rig.run_as(200)
+    rig.look()
+    rig.supervisor.healthy()
+    rig.supervisor.hung()
+    rig.workers.finish("restarting", really=True)
+    assert rig.service.asked == [{"context": "8192"}]
+    assert first.signals == []
+
+
 def test_a_second_restart_before_the_first_was_answered_is_refused(rig: Rig) -> None:
     first = running(rig)
     rig.supervisor.restart(LaunchPlan(2048))
