@@ -69,7 +69,9 @@ def _changes(watched: Watched) -> Iterator[Change]:
         elif supervisor.sets(name):
             yield Change(name, now, possible=True, how=f"by a restart, {_where(supervisor, name)}")
         else:
-            yield Change(name, now, possible=False, how=f"there is no {_where(supervisor, name)}")
+            yield Change(
+                name, now, possible=False, how=supervisor.unsettable or f"there is no {_where(supervisor, name)}"
+            )
 
 
 def _where(supervisor: Supervisor, name: str) -> str:

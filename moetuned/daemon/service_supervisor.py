@@ -18,7 +18,7 @@ from moetuned.decide import supervision as sv
 from moetuned.host import spawn
 from moetuned.host.clock import Clock
 from moetuned.host.processes import CLOCK_TICKS, ProcessIdentity, identify
-from moetuned.host.service import Service, ServiceState
+from moetuned.host.service import Service, ServiceError, ServiceState
 from moetuned.schema.backend_description import BackendDescription
 from moetuned.schema.config import Backend
 
@@ -56,7 +56,11 @@ class ServiceSupervisor(Supervisor):
         self._looks = 0
         self._by_search = False
         self._unknown: str | None = None
+        self._unsettable: str | None = None
+        """Why a restart can change nothing now, one sentence; None: see `_settable`."""
         self._closed = False
+        self._unfinished: sv.LaunchPlan | None = None
+        """What an earlier daemon had begun to restart it with, until it is known what became of that."""
         self._hung: ProcessIdentity | None = None
         """The last process that hung and that its manager was asked to restart for that."""
 
@@ -82,6 +86,11 @@ class ServiceSupervisor(Supervisor):
     def sets(self, value: str) -> bool:
         """See `Supervisor`."""
         return value in self._settable
+
+    @property
+    def unsettable(self) -> str | None:
+        """See `Supervisor`."""
+        return self._unsettable
 
     def knows(self, value: str) -> bool:  # noqa: ARG002
         """See `Supervisor`: it was started by others, or by words of theirs."""
@@ -147,12 +156,18 @@ class ServiceSupervisor(Supervisor):
         self._next_look = self._clock.monotonic() + (LOOK_SECONDS if self.process is None else LOOK_SELDOM_SECONDS)
         service = self._service
 
-        def look() -> tuple[ServiceState, frozenset[str]]:
-            return service.look(), service.settable()
+        def look() -> tuple[ServiceState, frozenset[str], str | None]:
+            state = service.look()
+            try:
+                return state, service.settable(), None
+            except ServiceError as error:  # e.g. its files have changed and are not read yet: it runs all the same
+                return state, frozenset(), str(error)
 
         self._workers.submit(Lane.RELIEF, f"asking about {self.who}", look, self._looked)
 
-    def _looked(self, found: tuple[ServiceState, frozenset[str]] | None, error: BaseException | None) -> None:
+    def _looked(
+        self, found: tuple[ServiceState, frozenset[str], str | None] | None, error: BaseException | None
+    ) -> None:
         if self._closed:
             return
         self._looks += 1
@@ -163,8 +178,12 @@ class ServiceSupervisor(Supervisor):
             self._unknown = text
             return
         self._unknown = None
-        state, self._settable = found
+        state, self._settable, why_not = found
+        if why_not != self._unsettable and why_not is not None:
+            log.warning("%s: a restart can change nothing: %s", self.config.name, why_not)
+        self._unsettable = why_not
         self._by_search = not state.pid_known
+        self._finish(state)
         if self._by_search:
             return
         ended, self._exit = self._exit, None
@@ -182,6 +201,21 @@ class ServiceSupervisor(Supervisor):
             self._ended_how = f"it {how}"
         now = self._clock.monotonic()
         self._do(managed.ended(self.state, how, now, self.who, by_owner=state.stopped_by_owner))
+
+    def _end_again(self, next_plan: sv.LaunchPlan) -> None:
+        """See `Supervisor`: what its manager makes of that restart is asked before; it may be under way, or even done."""
+        self._unfinished = next_plan
+
+    def _finish(self, state: ServiceState) -> None:
+        """Do what is left of a restart that an earlier daemon had begun, where the process from before still runs."""
+        plan, self._unfinished = self._unfinished, None
+        if plan is None or self.identity is None or (state.pid_known and state.pid not in (None, self.identity.pid)):
+            return
+        now = self._clock.monotonic()
+        if state.changing:
+            self.state = managed.goes_on(self.state, plan, now)
+        elif not state.pid_known or state.pid is not None:
+            self._do(sv.restart(self.state, plan, now))
 
     def _take(self, identity: ProcessIdentity) -> None:
         process = spawn.adopt(identity)

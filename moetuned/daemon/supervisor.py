@@ -96,6 +96,11 @@ class Supervisor(Pausable, abc.ABC):
     def sets(self, value: str) -> bool:
         """Whether a restart can change this one of `host.service.VALUES` of what runs (else: of what would be started)."""
 
+    @property
+    def unsettable(self) -> str | None:
+        """Why a restart can change nothing of it now, one sentence; None: see `sets`."""
+        return None
+
     @abc.abstractmethod
     def start(self) -> None:
         """Take over what runs, or start it, if that is moetuned's to do."""
@@ -427,8 +432,11 @@ class Supervisor(Pausable, abc.ABC):
         self._watch(process)
         if record.ending:
             log.info("%s: that moetuned had asked it to end; doing the rest of that", self.config.name)
-            next_plan = record.next_plan or preferred_plan(self.config)
-            self._do(sv.restart(self.state, next_plan, self._clock.monotonic()))
+            self._end_again(record.next_plan or preferred_plan(self.config))
+
+    def _end_again(self, next_plan: sv.LaunchPlan) -> None:
+        """An earlier daemon had begun to restart it with this plan."""
+        self._do(sv.restart(self.state, next_plan, self._clock.monotonic()))
 
     def _watch(self, process: spawn.SupervisedProcess) -> None:
         self.process, self._ran = process, True

@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from moetuned.decide import supervision as sv
-from moetuned.decide.supervision import UP, Ask, Moved, Note, Say, Stage, Supervision
+from moetuned.decide.supervision import UP, Ask, LaunchPlan, Moved, Note, Say, Stage, Supervision
 from moetuned.schema.event import EventName
 from moetuned.schema.units import format_duration
 
@@ -28,6 +28,14 @@ def appeared(state: Supervision) -> Supervision:
     if state.next_plan is None:
         return state
     return _replace(state, plan=state.next_plan, next_plan=None, restarts=state.restarts + 1)
+
+
+def goes_on(state: Supervision, plan: LaunchPlan, now: float) -> Supervision:
+    """Its manager is restarting it with this plan already, as an earlier daemon had asked."""
+    if state.stage not in (Stage.LOADING, *UP):
+        return state
+    state = _replace(_gone(state, down=state.down), stage=Stage.STOPPING, next_plan=plan, restart_began=now)
+    return _replace(state, kill_at=now + state.timing.terminate_seconds)
 
 
 def ended(state: Supervision, how: str, now: float, manager: str, *, by_owner: bool = False) -> Moved:

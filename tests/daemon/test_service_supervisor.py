@@ -32,7 +32,7 @@ class FakeService:
 
     def __init__(self) -> None:
         self.state: ServiceState | ServiceError = ServiceState(pid=None)
-        self.can = frozenset({"context", "prompt_cache_mib"})
+        self.can: frozenset[str] | ServiceError = frozenset({"context", "prompt_cache_mib"})
         self.asked: list[dict[str, str] | str] = []
         self.refusal: str | None = None
         self.told_to_end = True
@@ -43,6 +43,8 @@ class FakeService:
         return self.state
 
     def settable(self) -> frozenset[str]:
+        if isinstance(self.can, ServiceError):
+            raise self.can
         return self.can
 
     def restart(self, values: Mapping[str, str]) -> None:
@@ -320,4 +322,64 @@ def test_a_process_that_only_a_search_finds(rig: Rig) -> None:
     assert rig.supervisor.state.plan == LaunchPlan(4096, None, 2)
     rig.supervisor.healthy()
     rig.end(process)
+    assert rig.said[-1][0] is EventName.BACKEND_DOWN
+
+
+def begun_by_an_earlier_daemon(rig: Rig, cut: bool) -> FakeProcess:
+    """It was killed in the middle of a restart; `cut`: before its manager was asked."""
+    first = running(rig)
+    rig.supervisor.restart(LaunchPlan(2048))
+    if not cut:
+        rig.workers.finish("restarting", really=True)
+    rig.supervisor.let_go()
+    rig.workers.jobs.clear()
+    rig.spawn.adoptable[first.identity] = FakeProcess(100, [])
+    rig.supervisor = rig.make()
+    rig.supervisor.start()
+    return first
+
+
+def test_a_restart_that_its_manager_was_not_asked_for_is_asked_for_with_its_values(rig: Rig) -> None:
+    begun_by_an_earlier_daemon(rig, cut=True)
+    rig.look()
+    rig.workers.finish("restarting", really=True)
+    assert rig.service.asked == [{"context": "2048"}]
+
+
+def test_a_restart_that_its_manager_carries_out_is_not_asked_for_again(rig: Rig) -> None:
+    begun_by_an_earlier_daemon(rig, cut=False)
+    rig.service.state = ServiceState(pid=100, changing=True)
+    rig.look()
+    assert rig.supervisor.state.stage is Stage.STOPPING
+    second = rig.run_as(200)
+    rig.end(rig.spawn.adoptable[ProcessIdentity(100, 1000)])
+    rig.look()
+    assert rig.supervisor.identity == second.identity
+    assert rig.supervisor.state.plan.context_length == 2048
+    assert rig.service.asked == [{"context": "2048"}]
+    assert EventName.BACKEND_DOWN not in [name for name, _ in rig.said]
+
+
+def test_a_restart_that_is_done_by_the_first_look_is_not_asked_for_again(rig: Rig) -> None:
+    """A container's is finished, or taken back, by looking at it."""
+    begun_by_an_earlier_daemon(rig, cut=False)
+    second = rig.run_as(200)
+    rig.look()
+    assert rig.supervisor.identity == second.identity
+    assert rig.service.asked == [{"context": "2048"}]
+
+
+def test_what_cannot_be_changed_now_is_followed_all_the_same(rig: Rig) -> None:
+    rig.service.can = ServiceError(
+        "files of llama.service have changed since systemd read them: run systemctl daemon-reload"
+    )
+    process = running(rig)
+    assert rig.supervisor.identity == process.identity
+    assert rig.supervisor.absence is None
+    assert not rig.supervisor.sets("context")
+    assert rig.supervisor.unsettable is not None
+    assert "run systemctl daemon-reload" in rig.supervisor.unsettable
+    rig.service.state = ServiceState(pid=None, ended="exited with code 1")
+    rig.end(process)
+    rig.look()
     assert rig.said[-1][0] is EventName.BACKEND_DOWN
