@@ -15,6 +15,7 @@ from moetuned.daemon.supervisor import Say, Supervisor
 from moetuned.daemon.workers import Lane, Workers
 from moetuned.decide import managed
 from moetuned.decide import supervision as sv
+from moetuned.decide.exit_cause import Cause
 from moetuned.host import spawn
 from moetuned.host.clock import Clock
 from moetuned.host.processes import CLOCK_TICKS, ProcessIdentity, identify
@@ -189,7 +190,7 @@ class ServiceSupervisor(Supervisor):
         ended, self._exit = self._exit, None
         if ended is not None and (self.process is None):
             how = state.ended or str(ended)
-            self._end(f"{how}, killed by the kernel for want of memory" if state.oom_killed else how, state)
+            self._end(how, state)
         if state.pid is None or (self.identity is not None and self.identity.pid == state.pid):
             return
         identity = identify(state.pid)
@@ -200,7 +201,8 @@ class ServiceSupervisor(Supervisor):
         if self.state.stage in (sv.Stage.LOADING, *sv.UP):
             self._ended_how = f"it {how}"
         now = self._clock.monotonic()
-        self._do(managed.ended(self.state, how, now, self.who, by_owner=state.stopped_by_owner))
+        cause = Cause.OOM_KILLED if state.oom_killed else Cause.EXIT
+        self._do(managed.ended(self.state, how, now, self.who, cause, by_owner=state.stopped_by_owner))
 
     def _end_again(self, next_plan: sv.LaunchPlan) -> None:
         """See `Supervisor`: what its manager makes of that restart is asked before; it may be under way, or even done."""

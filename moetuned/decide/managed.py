@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from moetuned.decide import supervision as sv
+from moetuned.decide.exit_cause import EVENT_OF, Cause
 from moetuned.decide.supervision import UP, Ask, LaunchPlan, Moved, Note, Say, Stage, Supervision
 from moetuned.schema.event import EventName
 from moetuned.schema.units import format_duration
@@ -38,7 +39,9 @@ def goes_on(state: Supervision, plan: LaunchPlan, now: float) -> Supervision:
     return _replace(state, kill_at=now + state.timing.terminate_seconds)
 
 
-def ended(state: Supervision, how: str, now: float, manager: str, *, by_owner: bool = False) -> Moved:
+def ended(
+    state: Supervision, how: str, now: float, manager: str, cause: Cause = Cause.EXIT, *, by_owner: bool = False
+) -> Moved:
     """Its process ended; `how` is the end of the sentence "NAME …". `by_owner`: somebody wanted that, so nobody is told."""
     if state.stage is Stage.STOPPING:
         # Only now the time in which the next one must appear begins.
@@ -51,7 +54,7 @@ def ended(state: Supervision, how: str, now: float, manager: str, *, by_owner: b
     timing = state.timing
     exits = (*(at for at in state.exits if now - at < timing.breaker_seconds), now)
     message = f"{state.backend} {how}; {manager} decides whether it is started again"
-    told: Say | Note = Note(message) if state.down else Say(EventName.BACKEND_DOWN, message)
+    told: Say | Note = Note(message) if state.down else Say(EVENT_OF[cause], message)
     if len(exits) == timing.breaker_exits:
         often = f"{len(exits)} times within {format_duration(timing.breaker_seconds)}"
         told = Say(

@@ -383,3 +383,12 @@ def test_what_cannot_be_changed_now_is_followed_all_the_same(rig: Rig) -> None:
     rig.end(process)
     rig.look()
     assert rig.said[-1][0] is EventName.BACKEND_DOWN
+
+
+def test_an_end_by_the_oom_killer_is_its_own_event(rig: Rig) -> None:
+    process = running(rig)
+    rig.service.state = ServiceState(pid=None, ended="was ended by the kernel's OOM killer", oom_killed=True)
+    rig.end(process)
+    rig.look()
+    decides = f"{UNIT} decides whether it is started again"
+    assert rig.said == [(EventName.BACKEND_OOM_KILLED, f"glm was ended by the kernel's OOM killer; {decides}")]
