@@ -66,12 +66,12 @@ def _changes(watched: Watched) -> Iterator[Change]:
         now, supervisor = _value(watched, name), watched.supervisor
         if supervisor is None:
             yield Change(name, now, possible=False, how=f"moetuned only watches it; {_by_its_owner(known, name)}")
+        elif supervisor.unsettable is not None:
+            yield Change(name, now, possible=False, how=supervisor.unsettable)
         elif supervisor.sets(name):
             yield Change(name, now, possible=True, how=f"by a restart, {_where(supervisor, name)}")
         else:
-            yield Change(
-                name, now, possible=False, how=supervisor.unsettable or f"there is no {_where(supervisor, name)}"
-            )
+            yield Change(name, now, possible=False, how=f"there is no {_where(supervisor, name)}")
 
 
 def _where(supervisor: Supervisor, name: str) -> str:

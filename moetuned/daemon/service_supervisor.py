@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 2.0
 """The manager is asked this often while no process is known,"""
+LOOK_AGAIN_SECONDS = 10.0
+"""this often while it is not known what a restart can change,"""
 LOOK_SELDOM_SECONDS = 60.0
 """and this often while one runs: that it ends is seen at once anyway."""
 
@@ -179,7 +181,13 @@ class ServiceSupervisor(Supervisor):
             self._unknown = text
             return
         self._unknown = None
-        state, self._settable, why_not = found
+        state, settable, why_not = found
+        if why_not is None:
+            self._settable = settable
+        else:
+            # What could be set before is kept: an answer that was only late must not make a restart for nothing of the next one, and
+            # one that cannot change it is refused by the manager, with the reason.
+            self._next_look = min(self._next_look, self._clock.monotonic() + LOOK_AGAIN_SECONDS)
         if why_not != self._unsettable and why_not is not None:
             log.warning("%s: a restart can change nothing: %s", self.config.name, why_not)
         self._unsettable = why_not

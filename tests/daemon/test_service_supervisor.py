@@ -392,3 +392,14 @@ def test_an_end_by_the_oom_killer_is_its_own_event(rig: Rig) -> None:
     rig.look()
     decides = f"{UNIT} decides whether it is started again"
     assert rig.said == [(EventName.BACKEND_OOM_KILLED, f"glm was ended by the kernel's OOM killer; {decides}")]
+
+
+def test_a_manager_that_is_late_once_does_not_make_a_restart_for_nothing(rig: Rig) -> None:
+    running(rig)
+    rig.service.can = ServiceError("systemctl did not end within 5 s")
+    rig.clock.now += 60
+    rig.supervisor.tick()
+    rig.look()
+    rig.supervisor.restart(LaunchPlan(2048))
+    rig.workers.finish("restarting", really=True)
+    assert rig.service.asked == [{"context": "2048"}]
