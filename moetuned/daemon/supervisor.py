@@ -435,7 +435,6 @@ class Supervisor(Pausable, abc.ABC):
             self._end_again(record.next_plan or preferred_plan(self.config))
 
     def _end_again(self, next_plan: sv.LaunchPlan) -> None:
-        """An earlier daemon had begun to restart it with this plan."""
         self._do(sv.restart(self.state, next_plan, self._clock.monotonic()))
 
     def _watch(self, process: spawn.SupervisedProcess) -> None:
