@@ -60,6 +60,8 @@ def _changes(watched: Watched) -> Iterator[Change]:
         now, supervisor = _value(watched, name), watched.supervisor
         if supervisor is None:
             yield Change(name, now, possible=False, how=f"moetuned only watches it; {_by_its_owner(known, name)}")
+        elif supervisor.unsettable is not None:
+            yield Change(name, now, possible=False, how=supervisor.unsettable)
         elif supervisor.sets(name):
             yield Change(name, now, possible=True, how=f"by a restart, {where(supervisor, name)}")
         else:

@@ -14,7 +14,7 @@ def match(found: Sequence[FoundBackend], watched: Collection[Watched], leaving: 
     """For each process its backend, None for one that nobody knows; no backend gets two.
 
     `leaving`: sessions of backends that are being ended, which are nobody's. A process in the session of a supervised
-    backend is that backend's, and only one of several is told: the one that was held, else the session's leader, else the first.
+    backend, or below what its manager calls its main process, is that backend's, and only one of several is told: the one that was held, else the session's leader, else the first.
     """
     matches: list[Match] = []
     rest = [each for each in found if each.session not in leaving]
@@ -22,8 +22,12 @@ def match(found: Sequence[FoundBackend], watched: Collection[Watched], leaving: 
         if owner.supervisor is None or owner.supervisor.identity is None or owner.supervisor.by_search:
             continue
         session = owner.supervisor.identity.pid
-        own = [each for each in rest if each.session == session]
-        rest = [each for each in rest if each.session != session]
+        own = [
+            each
+            for each in rest
+            if each.session == session or (owner.supervisor.state.managed and _below(each, session))
+        ]
+        rest = [each for each in rest if each not in own]
         if own:
             matches.append((_best(own, owner), owner))
     free = [each for each in watched if each.supervisor is None or each.supervisor.by_search]
@@ -34,6 +38,14 @@ def match(found: Sequence[FoundBackend], watched: Collection[Watched], leaving: 
                 matches.append((taken, owner))
                 rest.remove(taken)
     return matches + [(each, None) for each in rest]
+
+
+def _below(found: FoundBackend, main: int) -> bool:
+    """Whether a manager's main process is this one, which need not lead a session, or started it in another session.
+
+    So does podman's conmon, and a shell with setsid or su in front of the server.
+    """
+    return main == found.identity.pid or main in found.above
 
 
 def _best(own: Iterable[FoundBackend], owner: Watched) -> FoundBackend:

@@ -13,7 +13,7 @@ from moetuned.daemon.loop import Loop
 from moetuned.daemon.supervisor import Say, Supervisor
 from moetuned.decide import supervision as sv
 from moetuned.decide.exit_cause import Cause, Ending, Obstacle
-from moetuned.decide.launch_command import command_for
+from moetuned.decide.launch_command import command_for, words_of
 from moetuned.host import spawn
 from moetuned.host.cgroup import memory_cgroup
 from moetuned.host.clock import Clock
@@ -245,7 +245,7 @@ class ProcessSupervisor(Supervisor):
         supervise = self._supervise
         argv = command_for(command, self.config.model, plan)
         word = secrets.token_hex(16)
-        self._intend(argv, plan, word)
+        self._record(None, argv, plan, word)  # with the word that finds it, should this daemon not live to see its pid
         self._stop_counting()
         # Until it is seen where it is: a scope of its own comes with it.
         self.counts_in(supervise.cgroup or memory_cgroup(os.getpid()).counted_in)
@@ -266,7 +266,7 @@ class ProcessSupervisor(Supervisor):
         self.adopted, self.adopted_age_seconds = False, None
         self._started_at = self._clock.monotonic()
         self.state = sv.launched(self.state, plan)
-        log.info("%s: started as process %d%s", self.config.name, process.identity.pid, self._with(plan))
+        log.info("%s: started as process %d%s", self.config.name, process.identity.pid, words_of(plan, self.sets))
         self._record(process, argv, plan, word)
         self._watch(process)
 

@@ -8,10 +8,11 @@ import msgspec
 
 from moetuned.daemon.relieving import report, restart_seconds
 from moetuned.daemon.settings import Settings, relief_settings, return_margin_bytes
-from moetuned.daemon.supervisor import Supervisor, preferred_plan
+from moetuned.daemon.supervisor import Supervisor
 from moetuned.daemon.watched import Watched
 from moetuned.decide import context_return
 from moetuned.decide.kv_choices import growth_bytes, plan_bytes
+from moetuned.decide.launch_command import preferred_plan
 from moetuned.decide.launch_facts import prompt_cache_mib
 from moetuned.decide.supervision import LaunchPlan, Stage
 from moetuned.gguf.metadata import Metadata

@@ -19,7 +19,7 @@ from moetuned.decide.exit_cause import OOM_KILLED, Cause
 from moetuned.host import spawn
 from moetuned.host.clock import Clock
 from moetuned.host.processes import CLOCK_TICKS, ProcessIdentity, identify
-from moetuned.host.service import Service, ServiceState
+from moetuned.host.service import Service, ServiceError, ServiceState
 from moetuned.schema.backend_description import BackendDescription
 from moetuned.schema.config import Backend
 
@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 2.0
 """The manager is asked this often while no process is known,"""
+LOOK_AGAIN_SECONDS = 10.0
+"""this often while it is not known what a restart can change,"""
 LOOK_SELDOM_SECONDS = 60.0
 """and this often while one runs: that it ends is seen at once anyway."""
 
@@ -61,7 +63,13 @@ class ServiceSupervisor(Supervisor):
         self._looks = 0
         self._by_search = False
         self._unknown: str | None = None
+        self._unsettable: str | None = None
+        """Why a restart can change nothing now, one sentence; None: see `_settable`."""
         self._closed = False
+        self._unfinished: sv.LaunchPlan | None = None
+        """What an earlier daemon had begun to restart it with, until it is known what became of that."""
+        self._hung: ProcessIdentity | None = None
+        """The last process that hung and that its manager was asked to restart for that."""
 
     @property
     def by_search(self) -> bool:
@@ -90,6 +98,11 @@ class ServiceSupervisor(Supervisor):
     def sets(self, value: str) -> bool:
         """See `Supervisor`."""
         return value in self._settable
+
+    @property
+    def unsettable(self) -> str | None:
+        """See `Supervisor`."""
+        return self._unsettable
 
     def knows(self, value: str) -> bool:  # noqa: ARG002
         """See `Supervisor`: it was started by others, or by words of theirs."""
@@ -123,12 +136,17 @@ class ServiceSupervisor(Supervisor):
         """See `Supervisor`: whether it is left alone."""
         return self._closed
 
+    def hung(self) -> None:
+        """See `Supervisor`. Once for each process: one that its manager does not restart would be asked for at every look."""
+        if self.identity is not None and self.identity != self._hung:
+            self._hung = self.identity
+            super().hung()
+
     def kill(self) -> None:
         """See `Supervisor`. Through its manager only what nothing is known of: by the time it comes to that, the next one may run."""
         if self.process is not None:
+            self._service.kill(self.process.identity)  # first, as long as what belongs to it can be told by it
             self.process.kill()
-        elif not self._closed and self._exit is None:
-            self._workers.submit(Lane.RELIEF, f"killing {self.who}", self._service.kill, self._killed)
 
     def tick(self) -> None:
         """See `Supervisor`."""
@@ -137,7 +155,7 @@ class ServiceSupervisor(Supervisor):
         self._end_hold()
         now = self._clock.monotonic()
         asked = self.state.stage is sv.Stage.STOPPING
-        self._do(managed.tick(self.state, now, self.who))
+        self._do(managed.tick(self.state, now, self.who, told_to_end=self._service.told_to_end))
         if asked and self.state.stage is sv.Stage.STOPPED:
             self._note_failure(managed.overdue(self.who))
         if now >= self._next_look:
@@ -157,13 +175,19 @@ class ServiceSupervisor(Supervisor):
         self._next_look = self._clock.monotonic() + (LOOK_SECONDS if self.process is None else LOOK_SELDOM_SECONDS)
         service = self._service
 
-        def look() -> tuple[ServiceState, frozenset[str]]:
-            return service.look(), service.settable()
+        def look() -> tuple[ServiceState, frozenset[str], str | None]:
+            state = service.look()
+            try:
+                return state, service.settable(), None
+            except ServiceError as error:  # e.g. its files have changed and are not read yet: it runs all the same
+                return state, frozenset(), str(error)
 
         asked = self._workers.submit(Lane.RELIEF, f"asking about {self.who}", look, self._looked)
         self._look_again = not asked and self._exit is not None
 
-    def _looked(self, found: tuple[ServiceState, frozenset[str]] | None, error: BaseException | None) -> None:
+    def _looked(
+        self, found: tuple[ServiceState, frozenset[str], str | None] | None, error: BaseException | None
+    ) -> None:
         if self._closed:
             return
         self._looks += 1
@@ -178,8 +202,18 @@ class ServiceSupervisor(Supervisor):
             self._conclude_exit(ServiceState(pid=None))
             return
         self._unknown = None
-        state, self._settable = found
+        state, settable, why_not = found
+        if why_not is None:
+            self._settable = settable
+        else:
+            # What could be set before is kept: an answer that was only late must not make a restart for nothing of the next one, and
+            # one that cannot change it is refused by the manager, with the reason.
+            self._next_look = min(self._next_look, self._clock.monotonic() + LOOK_AGAIN_SECONDS)
+        if why_not != self._unsettable and why_not is not None:
+            log.warning("%s: a restart can change nothing: %s", self.config.name, why_not)
+        self._unsettable = why_not
         self._by_search = not state.pid_known
+        self._finish(state)
         if self._by_search:
             return
         self._conclude_exit(state)
@@ -199,6 +233,21 @@ class ServiceSupervisor(Supervisor):
             self._ended_how = f"it {how}"
         now, cause = self._clock.monotonic(), Cause.OOM_KILLED if state.oom_killed else Cause.EXIT
         self._do(managed.ended(self.state, how, now, self.who, by_owner=state.stopped_by_owner, cause=cause))
+
+    def _end_again(self, next_plan: sv.LaunchPlan) -> None:
+        """See `Supervisor`: what its manager makes of that restart is asked before; it may be under way, or even done."""
+        self._unfinished = next_plan
+
+    def _finish(self, state: ServiceState) -> None:
+        """Do what is left of a restart that an earlier daemon had begun, where the process from before still runs."""
+        plan, self._unfinished = self._unfinished, None
+        if plan is None or self.identity is None or (state.pid_known and state.pid not in (None, self.identity.pid)):
+            return
+        now = self._clock.monotonic()
+        if state.changing:
+            self.state = managed.goes_on(self.state, plan, now)
+        elif not state.pid_known or state.pid is not None:
+            self._do(sv.restart(self.state, plan, now))
 
     def _take(self, identity: ProcessIdentity) -> None:
         process = spawn.adopt(identity)
@@ -240,6 +289,8 @@ class ServiceSupervisor(Supervisor):
             return
         if error is not None:
             self._refused(str(error))
+        else:
+            self.state = managed.answered(self.state, self._clock.monotonic())
         self._look()
 
     def _refused(self, why: str) -> None:
@@ -247,10 +298,6 @@ class ServiceSupervisor(Supervisor):
             self._note_failure(why)
         self._restart_at = None
         self._do(managed.refused(self.state, why, running=self.process is not None))
-
-    def _killed(self, _done: None, error: BaseException | None) -> None:
-        if error is not None:
-            log.warning("%s: %s could not be killed: %s", self.config.name, self.who, error)
 
     def _start(self, plan: sv.LaunchPlan) -> None:
         raise AssertionError(f"{self.who} starts {self.config.name}, not moetuned, with {plan}")

@@ -10,7 +10,7 @@ import contextlib
 import logging
 import selectors
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import msgspec
 
@@ -19,6 +19,7 @@ from moetuned.daemon.loop import Loop
 from moetuned.daemon.pausing import Pausable
 from moetuned.decide import supervision as sv
 from moetuned.decide.exit_cause import Cause, Ending
+from moetuned.decide.launch_command import preferred_plan, words_of
 from moetuned.host import spawn
 from moetuned.host.clock import Clock
 from moetuned.host.processes import ProcessHandle, ProcessIdentity
@@ -34,13 +35,6 @@ log = logging.getLogger(__name__)
 Say = Callable[[EventName, str], None]
 _RESTARTS = 8
 """So many of the last restarts are shown."""
-
-
-def preferred_plan(config: Backend) -> sv.LaunchPlan:
-    """What the config wants the backend to be started with."""
-    return sv.LaunchPlan(
-        config.context.preferred, config.prompt_cache_mib, config.slots, config.checkpoints, config.cache_type
-    )
 
 
 class Supervisor(Pausable, abc.ABC):
@@ -95,6 +89,11 @@ class Supervisor(Pausable, abc.ABC):
     @abc.abstractmethod
     def sets(self, value: str) -> bool:
         """Whether a restart can change this one of `host.service.VALUES` of what runs (else: of what would be started)."""
+
+    @property
+    def unsettable(self) -> str | None:
+        """Why a restart can change nothing of it now, one sentence; None: see `sets`."""
+        return None
 
     @abc.abstractmethod
     def start(self) -> None:
@@ -388,20 +387,6 @@ class Supervisor(Pausable, abc.ABC):
         if self.restarts:
             self.restarts = (*self.restarts[:-1], msgspec.structs.replace(self.restarts[-1], failed=why))
 
-    def _with(self, plan: sv.LaunchPlan) -> str:
-        parts = []
-        if self.sets("context"):
-            parts.append(f"a context of {plan.context_length} tokens")
-        if self.sets("prompt_cache_mib"):
-            parts.append(f"a prompt cache of {plan.prompt_cache_mib} MiB")
-        if self.sets("slots"):
-            parts.append(f"{plan.slots} {'slot' if plan.slots == 1 else 'slots'}")
-        if self.sets("checkpoints"):
-            parts.append(f"{plan.checkpoints} checkpoints a slot")
-        if self.sets("cache_type"):
-            parts.append(f"a KV cache of {plan.cache_type}")
-        return " with " + " and ".join(parts) if parts else ""
-
     def _note_ending(self) -> None:
         """Before it is asked to end: a daemon that is killed then leaves a process that may not answer any more, and half a restart."""
         record, state = self._recorded, self.state
@@ -412,10 +397,6 @@ class Supervisor(Pausable, abc.ABC):
             relief_at = state.restart_began if waiting or state.restart_began in self.relief_restarts else None
             ending = msgspec.structs.replace(record, ending=True, next_plan=state.next_plan, relief_at=relief_at)
             self._amend(ending, "that it is being ended")
-
-    def _intend(self, argv: Sequence[str], plan: sv.LaunchPlan, word: str) -> None:
-        """Record that it is about to be started, with this word in its environment."""
-        self._record(None, argv, plan, word)
 
     def _adopt(self) -> bool:
         """Take over what an earlier daemon started. False: nothing runs, or `_looks_back_at` says when that will be known."""
@@ -440,7 +421,7 @@ class Supervisor(Pausable, abc.ABC):
         self.adopted = True
         log.info(
             "%s: it still runs as process %d, as an earlier moetuned had it; taking it over%s",
-            self.config.name, process.identity.pid, self._with(plan),
+            self.config.name, process.identity.pid, words_of(plan, self.sets),
         )  # fmt: skip
         if record.pid is None:
             self._record(process, record.argv, plan, record.start_word)
@@ -449,8 +430,10 @@ class Supervisor(Pausable, abc.ABC):
         self._watch(process)
         if record.ending:
             log.info("%s: that moetuned had asked it to end; doing the rest of that", self.config.name)
-            next_plan = record.next_plan or preferred_plan(self.config)
-            self._do(sv.restart(self.state, next_plan, self._clock.monotonic()))
+            self._end_again(record.next_plan or preferred_plan(self.config))
+
+    def _end_again(self, next_plan: sv.LaunchPlan) -> None:
+        self._do(sv.restart(self.state, next_plan, self._clock.monotonic()))
 
     def _watch(self, process: spawn.SupervisedProcess) -> None:
         self.process, self._ran = process, True

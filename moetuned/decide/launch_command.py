@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from moetuned.decide.supervision import LaunchPlan
+from moetuned.schema.config import Backend
 
 
 def command_for(command: Sequence[str], model: str | None, plan: LaunchPlan) -> list[str]:
@@ -37,3 +38,23 @@ def _filled(argument: str, values: Mapping[str, str]) -> str:
         if found:
             return _filled(before, values) + value + _filled(after, values)
     return argument
+
+
+def preferred_plan(config: Backend) -> LaunchPlan:
+    """What the config wants the backend to be started with."""
+    return LaunchPlan(
+        config.context.preferred, config.prompt_cache_mib, config.slots, config.checkpoints, config.cache_type
+    )
+
+
+def words_of(plan: LaunchPlan, sets: Callable[[str], bool]) -> str:
+    """What of the plan its command takes, the end of a sentence; "" where it takes nothing. `sets`: see `daemon.supervisor`."""
+    words = {
+        "context": f"a context of {plan.context_length} tokens",
+        "prompt_cache_mib": f"a prompt cache of {plan.prompt_cache_mib} MiB",
+        "slots": f"{plan.slots} {'slot' if plan.slots == 1 else 'slots'}",
+        "checkpoints": f"{plan.checkpoints} checkpoints a slot",
+        "cache_type": f"a KV cache of {plan.cache_type}",
+    }
+    parts = [text for name, text in words.items() if sets(name)]
+    return " with " + " and ".join(parts) if parts else ""

@@ -10,12 +10,15 @@ import msgspec
 
 from moetuned.decide import supervision as sv
 from moetuned.decide.exit_cause import EVENT_OF, Cause
-from moetuned.decide.supervision import UP, Moved, Note, Say, Stage, Supervision
+from moetuned.decide.supervision import UP, LaunchPlan, Moved, Note, Say, Stage, Supervision
 from moetuned.schema.event import EventName
 from moetuned.schema.units import format_duration
 
 APPEAR_SECONDS = 120.0
 """After a restart was asked for and the old process has ended, a new one must appear within this time (systemd gives a unit 90 s to stop)."""
+
+ASK_AGAIN_SECONDS = 0.5
+"""While its manager prepares a restart, it is looked this often whether the old process may be killed yet."""
 
 _replace = msgspec.structs.replace
 
@@ -26,6 +29,14 @@ def appeared(state: Supervision) -> Supervision:
     if state.next_plan is None:
         return state
     return _replace(state, plan=state.next_plan, next_plan=None, restarts=state.restarts + 1)
+
+
+def goes_on(state: Supervision, plan: LaunchPlan, now: float) -> Supervision:
+    """Its manager is restarting it with this plan already, as an earlier daemon had asked."""
+    if state.stage not in (Stage.LOADING, *UP):
+        return state
+    state = _replace(_gone(state, down=state.down), stage=Stage.STOPPING, next_plan=plan, restart_began=now)
+    return _replace(state, kill_at=now + state.timing.terminate_seconds)
 
 
 def ended(
@@ -79,8 +90,22 @@ def _gone(state: Supervision, *, down: bool) -> Supervision:
     return _replace(state, drain_began=None, drain_until=None, stage_until=None, holds=False, busy=None)
 
 
-def tick(state: Supervision, now: float, manager: str) -> Moved:
-    """Time passed: kill what does not end, say so when none appears, wait no longer for requests and conversations than was said."""
+def answered(state: Supervision, now: float) -> Supervision:
+    """Its manager says that the restart is done, or goes on by itself: the old process has so long to end."""
+    if state.stage is not Stage.STOPPING or state.kill_at is None:
+        return state
+    return _replace(state, retry_at=now + state.timing.terminate_seconds)
+
+
+def tick(state: Supervision, now: float, manager: str, *, told_to_end: bool = True) -> Moved:
+    """Time passed: kill what does not end, say so when none appears, wait no longer for requests and conversations than was said.
+
+    `told_to_end`: its manager has told the old process to end; before, that may not be killed.
+    """
+    if state.stage is Stage.STOPPING and state.kill_at is not None and now >= state.kill_at and not told_to_end:
+        if state.retry_at is not None and now >= state.retry_at:
+            return refused(state, f"{manager} says that it was, but the process from before still runs", running=True)
+        return _replace(state, kill_at=now + ASK_AGAIN_SECONDS), ()
     if state.stage is not Stage.STOPPING or state.kill_at is not None:
         return sv.tick(state, now)
     if state.retry_at is None:

@@ -21,6 +21,7 @@ from moetuned.decide.exit_cause import OOM_KILLED
 from moetuned.decide.launch_command import fill, used_names
 from moetuned.host.engine_cli import Ask, Engine
 from moetuned.host.fs import HostFS, RealFS
+from moetuned.host.processes import ProcessIdentity
 from moetuned.host.service import VALUES, Keeper, ServiceError, ServiceState
 from moetuned.schema.container import BACKEND_LABEL, TOKEN_LABEL, ContainerChange, ContainerFacts, ContainerRecord
 
@@ -41,7 +42,7 @@ class _UnfinishedError(ServiceError):
 
 
 class Container:
-    """A `host.service.Service`. `kill` may be called by another thread; all else not by two at once."""
+    """A `host.service.Service`."""
 
     def __init__(
         self,
@@ -70,7 +71,7 @@ class Container:
         self._keeper = keeper
         self._fs = fs
         self._new_token = new_token
-        self._ending: str | None = None
+        self._ending = False
 
     @property
     def what(self) -> str:
@@ -115,9 +116,13 @@ class Container:
                 self._backend, self._names.kept, "; ".join(cc.undo_commands(self._engine.name, self._names, change.old_policy)),
             )  # fmt: skip
 
-    def kill(self) -> None:
-        """SIGKILL for the container that is being ended, else for the one of this name. Raises ServiceError."""
-        self._engine.kill(self._ending or self._names.main)
+    @property
+    def told_to_end(self) -> bool:
+        """While the old one is being stopped: before, the new one may yet turn out not to be possible."""
+        return self._ending
+
+    def kill(self, main: ProcessIdentity) -> None:
+        """Nothing: all that runs in a container ends with its first process."""
 
     @property
     def _all_names(self) -> tuple[str, ...]:
@@ -223,11 +228,11 @@ class Container:
             case cc.Hold(id=one, policy=policy):
                 self._hold(one, policy)
             case cc.Stop(id=one):
-                self._ending = one
+                self._ending = not change.undoing
                 try:
                     self._engine.stop(one)
                 finally:
-                    self._ending = None
+                    self._ending = False
             case cc.Rename(id=one, to=name):
                 self._engine.rename(one, name)
             case cc.Start(id=one):

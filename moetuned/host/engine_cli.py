@@ -131,10 +131,6 @@ class Engine:
         """Remove it; one that runs is not removed, and volumes stay."""
         self._done(("rm", container), _CHANGE_SECONDS)
 
-    def kill(self, container: str) -> None:
-        """SIGKILL."""
-        self._done(("kill", container), _LOOK_SECONDS)
-
     def _ask(self, arguments: Sequence[str], seconds: float) -> Said:
         ask = self._given if self._given is not None else command_line(self.name)
         return ask(arguments, seconds)

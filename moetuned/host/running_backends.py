@@ -22,6 +22,7 @@ from moetuned.schema.config import Backend
 FULL_SEARCH_EVERY = 6
 """Of so many searches one looks at every process, also at those that were something else before."""
 LOOKS = 2
+_MOST_ABOVE = 16
 
 
 class Kind(Protocol):
@@ -64,6 +65,8 @@ class FoundBackend(msgspec.Struct, frozen=True):
     """Its address as its command line says it, which is another network's in a container."""
     displaced_by: int | None = None
     """The process that listens on its port now while it does not itself; None: none is known."""
+    above: tuple[int, ...] = ()
+    """Its parent, the parent's parent and so on when it was found."""
     front: processes.ProcessIdentity | None = None
     """The process that only stands before this one: it takes the requests, or started it, and holds no model."""
 
@@ -176,9 +179,17 @@ def describe(identity: processes.ProcessIdentity, argv: tuple[str, ...], kind_of
         description=_reached(identity.pid, description),
         argv=argv,
         session=session,
+        above=_above(identity.pid),
         said_url=description.url,
         model_path=model_path(identity.pid, description.model_path),
     )
+
+
+def _above(pid: int) -> tuple[int, ...]:
+    found: list[int] = []
+    while len(found) < _MOST_ABOVE and (above := processes.parent(found[-1] if found else pid)) and above > 1:
+        found.append(above)
+    return tuple(found)
 
 
 def _reached(pid: int, description: BackendDescription) -> BackendDescription:

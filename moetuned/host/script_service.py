@@ -20,6 +20,7 @@ import msgspec
 
 from moetuned.decide.launch_command import fill, used_names
 from moetuned.host.bounded_program import Ended, printable_lines, run_bounded
+from moetuned.host.processes import ProcessIdentity
 from moetuned.host.service import VALUES, Keeper, ServiceError, ServiceState
 from moetuned.host.trusted_path import distrust
 from moetuned.schema.container import ScriptRecord
@@ -83,9 +84,13 @@ class Script:
             raise
         self._noted(ScriptRecord(now))
 
-    def kill(self) -> None:
-        """There is nothing that it could end. Raises ServiceError."""
-        raise ServiceError(f"{self.what} does not tell which process the backend is, so it cannot be ended through it")
+    @property
+    def told_to_end(self) -> bool:
+        """Never: how long the old process may take is the script's matter, and so is whether it is ended at all."""
+        return False
+
+    def kill(self, main: ProcessIdentity) -> None:
+        """Nothing: what belongs to the process is not known."""
 
     def _check(self) -> None:
         program = self._command[0]

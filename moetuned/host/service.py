@@ -1,6 +1,6 @@
 """What a service manager is asked of a backend that it runs and moetuned may have restarted. One file each: a unit, a container, a script.
 
-Everything blocks, for no longer than the deadlines that each file names, and is called in a lane of the daemon.
+What looks and restarts blocks, for no longer than the deadlines that each file names, and is called in a lane of the daemon.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from typing import Protocol, TypeVar
 
 import msgspec
+
+from moetuned.host.processes import ProcessIdentity
 
 T = TypeVar("T")
 
@@ -74,6 +76,14 @@ class Service(Protocol):
         """
         ...
 
-    def kill(self) -> None:
-        """End its processes without asking (SIGKILL); a restart that waits for their end then goes on. Raises ServiceError."""
+    @property
+    def told_to_end(self) -> bool:
+        """Whether the restart that was asked for last has told the old process to end, so that it may be killed if it does not.
+
+        Before that nothing was touched, and the restart may still fail. May be asked while `restart` runs.
+        """
+        ...
+
+    def kill(self, main: ProcessIdentity) -> None:
+        """End `main` and what belongs to it without asking (SIGKILL), and no other process: the next one may run already. Does not block."""
         ...

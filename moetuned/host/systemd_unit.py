@@ -7,18 +7,25 @@ stop that is under way makes systemd refuse.
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import logging
+import signal
 from collections.abc import Mapping, Sequence
 
 from moetuned.decide.unit_adoption import VALUES, environment_path, is_value, set_by
 from moetuned.decide.unit_state import how_it_ended, is_changing, is_stopped_by_owner, was_oom_killed
 from moetuned.host.environment_file import read_variables, take_back, write_variables
 from moetuned.host.fs import HostFS, RealFS
+from moetuned.host.processes import ProcessIdentity
 from moetuned.host.service import ServiceError, ServiceState
 from moetuned.host.service_manager import is_booted, is_unit
 from moetuned.host.system_program import ProgramError, ask_program, run_program
+from moetuned.host.unit_processes import hold_unit
 from moetuned.parse.unit_file import UnitFile, merge_service
 from moetuned.parse.unit_status import PROPERTIES, UnitStatus, parse_unit_status
+
+log = logging.getLogger(__name__)
 
 DIRECTORY = "/run/moetuned/backends"
 LOOK_SECONDS = 5.0
@@ -46,6 +53,7 @@ class SystemdUnit:
         self._unit = unit
         self._directory = directory
         self._fs = fs or RealFS()
+        self._told_to_end = False
 
     @property
     def what(self) -> str:
@@ -69,6 +77,7 @@ class SystemdUnit:
 
     def restart(self, values: Mapping[str, str]) -> None:
         """See `Service.restart`. Returns once systemd has the job in its queue; at most half a minute."""
+        self._told_to_end = False
         status = self._status()
         if is_stopped_by_owner(status):
             raise ServiceError(f"{self.what} does not run because somebody wants that; moetuned does not start it")
@@ -84,12 +93,26 @@ class SystemdUnit:
                 self._ask(("reset-failed",), _ACT_SECONDS)
             verb = "try-restart" if status.active_state in _RUNS else "restart"
             self._ask((verb, "--no-block", "--job-mode=fail"), _ACT_SECONDS)
+            self._told_to_end = True
         except ServiceError as error:
             raise self._taken_back(error) if given else error from None
 
-    def kill(self) -> None:
-        """See `Service.kill`. At most 20 s."""
-        self._ask(("kill", "--signal=SIGKILL"), _ACT_SECONDS)
+    @property
+    def told_to_end(self) -> bool:
+        """See `Service.told_to_end`: once systemd has the job."""
+        return self._told_to_end
+
+    def kill(self, main: ProcessIdentity) -> None:
+        """See `Service.kill`: all that is in the unit's cgroup with it."""
+        try:
+            held = hold_unit(main, self._unit, self._fs)
+        except OSError as error:
+            log.warning("%s: what else runs in %s is not known: %s", self._name, self.what, error.strerror or error)
+            held = []
+        for handle in held:
+            with contextlib.suppress(PermissionError):
+                handle.send(signal.SIGKILL)
+            handle.close()
 
     def _status(self) -> UnitStatus:
         status = unit_status(self._unit)

@@ -8,6 +8,8 @@ import msgspec
 
 from moetuned.parse.mountinfo import Mount
 
+_SYSTEMD = "name=systemd"
+
 
 class CgroupPlace(msgspec.Struct, frozen=True):
     """A process's place in the hierarchy that has the memory controller.
@@ -47,6 +49,19 @@ def freezer_places(cgroup: str, mounts: Sequence[Mount]) -> tuple[CgroupPlace, .
         found.append(_best_place(1, version_1, paths["freezer"]))
     if version_2 and "" in paths:
         found.append(_best_place(2, version_2, paths[""]))
+    return tuple(place for place in found if isinstance(place, CgroupPlace))
+
+
+def service_places(cgroup: str, mounts: Sequence[Mount]) -> tuple[CgroupPlace, ...]:
+    """Where systemd keeps a process with this /proc/<pid>/cgroup text: in the v2 hierarchy, or in a v1 one of its own name."""
+    paths = _paths(cgroup)
+    version_2 = [mount for mount in mounts if mount.kind == "cgroup2"]
+    version_1 = [mount for mount in mounts if mount.kind == "cgroup" and _SYSTEMD in mount.options]
+    found = []
+    if version_2 and "" in paths:
+        found.append(_best_place(2, version_2, paths[""]))
+    if version_1 and _SYSTEMD in paths:
+        found.append(_best_place(1, version_1, paths[_SYSTEMD]))
     return tuple(place for place in found if isinstance(place, CgroupPlace))
 
 

@@ -13,8 +13,8 @@ from moetuned.daemon import launching, obstacles
 from moetuned.daemon.launching import Launching, look
 from moetuned.daemon.process_supervisor import Prepared
 from moetuned.daemon.settings import settings_of
-from moetuned.daemon.supervisor import preferred_plan
 from moetuned.decide.exit_cause import Cause, Obstacle
+from moetuned.decide.launch_command import preferred_plan
 from moetuned.host.machine import MachineError
 from moetuned.schema.config import Backend, Config, Context, Relief
 from moetuned.schema.estimate import Amount, MachineFacts

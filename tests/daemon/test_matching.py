@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from moetuned.daemon.discovery import FoundBackend
 from moetuned.daemon.matching import match
 from moetuned.daemon.watched import Watched
+from moetuned.decide.supervision import LaunchPlan, Supervision
 from moetuned.host.processes import ProcessIdentity
 from moetuned.schema.backend_description import BackendDescription
 from moetuned.schema.config import Backend
@@ -22,6 +24,7 @@ class Owner:
     def __init__(self, pid: int | None) -> None:
         self.identity = None if pid is None else ProcessIdentity(pid, 1)
         self.by_search = False
+        self.state = Supervision("glm", LaunchPlan(2048))
 
 
 def found(pid: int, session: int | None = None, port: int = 8080, kind: str = "llama-server") -> FoundBackend:
@@ -44,6 +47,17 @@ def names(matches: list) -> dict[int, str | None]:
 def test_a_process_in_a_supervised_session_is_that_backend() -> None:
     glm = watched("glm", Backend("glm"), main=10)
     assert names(match([found(11, session=10), found(20)], [glm])) == {11: "glm", 20: None}
+
+
+@pytest.mark.parametrize("managed", [True, False])
+def test_below_a_managers_main_process_also_in_another_session(managed: bool) -> None:
+    """A child of the daemon's is ended with its session only, so what left that is not taken for it."""
+    glm = watched("glm", Backend("glm"), main=10)
+    glm.supervisor.state = Supervision("glm", LaunchPlan(2048), managed=managed)
+    server = msgspec.structs.replace(found(30), above=(20, 10))
+    forked = found(10, session=5)
+    assert names(match([server, found(40)], [glm])) == {30: "glm" if managed else None, 40: None}
+    assert names(match([forked], [glm])) == {10: "glm" if managed else None}
 
 
 @pytest.mark.parametrize(("holds", "expected"), [(None, 10), (12, 12), (10, 10), (99, 10)])

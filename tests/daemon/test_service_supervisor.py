@@ -34,9 +34,10 @@ class FakeService:
 
     def __init__(self) -> None:
         self.state: ServiceState | ServiceError = ServiceState(pid=None)
-        self.can = frozenset({"context", "prompt_cache_mib"})
+        self.can: frozenset[str] | ServiceError = frozenset({"context", "prompt_cache_mib"})
         self.asked: list[dict[str, str] | str] = []
         self.refusal: str | None = None
+        self.told_to_end = True
 
     def look(self) -> ServiceState:
         if isinstance(self.state, ServiceError):
@@ -44,6 +45,8 @@ class FakeService:
         return self.state
 
     def settable(self) -> frozenset[str]:
+        if isinstance(self.can, ServiceError):
+            raise self.can
         return self.can
 
     def restart(self, values: Mapping[str, str]) -> None:
@@ -51,8 +54,8 @@ class FakeService:
             raise ServiceError(self.refusal)
         self.asked.append(dict(values))
 
-    def kill(self) -> None:
-        self.asked.append("kill")
+    def kill(self, main: ProcessIdentity) -> None:
+        self.asked.append(f"kill {main.pid}")
 
 
 class Rig:
@@ -165,8 +168,39 @@ def test_one_that_does_not_end_is_killed_and_not_what_its_manager_has_started_by
     rig.clock.now += 5
     rig.supervisor.tick()
     assert first.signals == ["KILL"]
-    asked = rig.workers.keys()
-    assert not any(key.startswith("killing") for key in asked), "it would come after the restart"
+    assert rig.service.asked == ["kill 100"]
+
+
+def test_one_that_was_not_told_to_end_is_not_killed(rig: Rig) -> None:
+    """The restart may still fail; then nothing else would start it again."""
+    first = running(rig)
+    rig.service.told_to_end = False
+    rig.service.refusal = "docker create failed with code 125: no such image"
+    rig.supervisor.restart(LaunchPlan(2048))
+    rig.clock.now += 60
+    rig.supervisor.tick()
+    assert first.signals == []
+    rig.workers.finish("restarting", really=True)
+    assert rig.supervisor.state.stage is Stage.READY
+    assert first.signals == []
+    assert "no such image" in rig.said[-1][1]
+
+
+def test_a_manager_that_says_it_did_and_did_not_is_told(rig: Rig) -> None:
+    first = running(rig)
+    rig.service.told_to_end = False
+    rig.supervisor.restart(LaunchPlan(2048))
+    rig.clock.now += 60
+    rig.supervisor.tick()
+    rig.workers.finish("restarting", really=True)
+    rig.supervisor.tick()
+    assert rig.supervisor.state.stage is Stage.STOPPING
+    rig.clock.now += Timing().terminate_seconds
+    rig.supervisor.tick()
+    assert rig.supervisor.state.stage is Stage.READY
+    assert rig.said[-1][0] is EventName.RELIEF_EXHAUSTED
+    assert f"{UNIT} says that it was, but the process from before still runs" in rig.said[-1][1]
+    assert first.signals == []
 
 
 def test_one_that_hangs_is_restarted_by_its_manager(rig: Rig) -> None:
@@ -226,6 +260,26 @@ def test_a_refusal_leaves_it_running_and_is_told(rig: Rig) -> None:
     assert rig.supervisor.restarts[-1].failed == rig.service.refusal
     rig.supervisor.healthy()
     assert rig.supervisor.restarts[-1].took_seconds is None
+
+
+def test_one_that_hangs_is_restarted_by_its_manager_and_only_asked_for_once(rig: Rig) -> None:
+    first = running(rig)
+    rig.supervisor.hung()
+    rig.service.refusal = "systemctl did not end within 20 s"
+    rig.workers.finish("restarting", really=True)
+    assert rig.supervisor.state.stage is Stage.READY
+    rig.supervisor.hung()
+    assert rig.supervisor.state.stage is Stage.READY
+    rig.service.refusal = None
+    rig.end(first)
+    rig.run_as(200)
+    rig.look()
+    rig.look()
+    rig.supervisor.healthy()
+    rig.supervisor.hung()
+    rig.workers.finish("restarting", really=True)
+    assert rig.service.asked == [{"context": "8192"}]
+    assert first.signals == []
 
 
 def test_a_second_restart_before_the_first_was_answered_is_refused(rig: Rig) -> None:
@@ -375,3 +429,83 @@ def test_one_that_the_oom_killer_ended_is_an_event_of_its_own(rig: Rig) -> None:
     ((name, message),) = rig.said
     assert name is EventName.BACKEND_OOM_KILLED
     assert message.startswith("glm was ended by the kernel's OOM killer; ")
+
+
+def begun_by_an_earlier_daemon(rig: Rig, cut: bool) -> FakeProcess:
+    """It was killed in the middle of a restart; `cut`: before its manager was asked."""
+    first = running(rig)
+    rig.supervisor.restart(LaunchPlan(2048))
+    if not cut:
+        rig.workers.finish("restarting", really=True)
+    rig.supervisor.let_go()
+    rig.workers.jobs.clear()
+    rig.spawn.adoptable[first.identity] = FakeProcess(100, [])
+    rig.supervisor = rig.make()
+    rig.supervisor.start()
+    return first
+
+
+def test_a_restart_that_its_manager_was_not_asked_for_is_asked_for_with_its_values(rig: Rig) -> None:
+    begun_by_an_earlier_daemon(rig, cut=True)
+    rig.look()
+    rig.workers.finish("restarting", really=True)
+    assert rig.service.asked == [{"context": "2048"}]
+
+
+def test_a_restart_that_its_manager_carries_out_is_not_asked_for_again(rig: Rig) -> None:
+    begun_by_an_earlier_daemon(rig, cut=False)
+    rig.service.state = ServiceState(pid=100, changing=True)
+    rig.look()
+    assert rig.supervisor.state.stage is Stage.STOPPING
+    second = rig.run_as(200)
+    rig.end(rig.spawn.adoptable[ProcessIdentity(100, 1000)])
+    rig.look()
+    assert rig.supervisor.identity == second.identity
+    assert rig.supervisor.state.plan.context_length == 2048
+    assert rig.service.asked == [{"context": "2048"}]
+    assert EventName.BACKEND_DOWN not in [name for name, _ in rig.said]
+
+
+def test_a_restart_that_is_done_by_the_first_look_is_not_asked_for_again(rig: Rig) -> None:
+    """A container's is finished, or taken back, by looking at it."""
+    begun_by_an_earlier_daemon(rig, cut=False)
+    second = rig.run_as(200)
+    rig.look()
+    assert rig.supervisor.identity == second.identity
+    assert rig.service.asked == [{"context": "2048"}]
+
+
+def test_what_cannot_be_changed_now_is_followed_all_the_same(rig: Rig) -> None:
+    rig.service.can = ServiceError(
+        "files of llama.service have changed since systemd read them: run systemctl daemon-reload"
+    )
+    process = running(rig)
+    assert rig.supervisor.identity == process.identity
+    assert rig.supervisor.absence is None
+    assert not rig.supervisor.sets("context")
+    assert rig.supervisor.unsettable is not None
+    assert "run systemctl daemon-reload" in rig.supervisor.unsettable
+    rig.service.state = ServiceState(pid=None, ended="exited with code 1")
+    rig.end(process)
+    rig.look()
+    assert rig.said[-1][0] is EventName.BACKEND_DOWN
+
+
+def test_an_end_by_the_oom_killer_is_its_own_event(rig: Rig) -> None:
+    process = running(rig)
+    rig.service.state = ServiceState(pid=None, ended="was ended by the kernel's OOM killer", oom_killed=True)
+    rig.end(process)
+    rig.look()
+    decides = f"{UNIT} decides whether it is started again"
+    assert rig.said == [(EventName.BACKEND_OOM_KILLED, f"glm was ended by the kernel's OOM killer; {decides}")]
+
+
+def test_a_manager_that_is_late_once_does_not_make_a_restart_for_nothing(rig: Rig) -> None:
+    running(rig)
+    rig.service.can = ServiceError("systemctl did not end within 5 s")
+    rig.clock.now += 60
+    rig.supervisor.tick()
+    rig.look()
+    rig.supervisor.restart(LaunchPlan(2048))
+    rig.workers.finish("restarting", really=True)
+    assert rig.service.asked == [{"context": "2048"}]

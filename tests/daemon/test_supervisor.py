@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from supervisor_rig import SHORT, FakeConversations, Rig, ready, supervised_rig  # noqa: F401  a fixture
 
-from moetuned.daemon.supervisor import preferred_plan
+from moetuned.decide.launch_command import preferred_plan
 from moetuned.decide.supervision import LaunchPlan
 from moetuned.schema.config import Backend, Context
 from moetuned.schema.event import EventName

@@ -404,6 +404,8 @@ class Manager:
         self.refusal: str | None = None
         self.asked: list[dict[str, str]] = []
 
+    told_to_end = True
+
     def look(self) -> ServiceState:
         if self.unknown:
             raise ServiceError("the bus does not answer")
@@ -417,7 +419,7 @@ class Manager:
             raise ServiceError(self.refusal)
         self.asked.append(dict(values))
 
-    def kill(self) -> None:
+    def kill(self, main: ProcessIdentity) -> None:
         pass
 
 

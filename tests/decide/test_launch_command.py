@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moetuned.decide.launch_command import command_for, fill, used_names
+from moetuned.decide.launch_command import command_for, fill, used_names, words_of
 from moetuned.decide.supervision import LaunchPlan
 
 NAMES = ("model", "context", "slots")
@@ -38,3 +38,9 @@ def test_what_holds_no_placeholder_stays_as_it_is(command: list[str]) -> None:
 
 def test_only_placeholders_are_used_names() -> None:
     assert used_names(["-c", "{context}", "--x={slots}", "model"], NAMES) == {"context", "slots"}
+
+
+def test_what_it_is_started_with_in_words() -> None:
+    plan = LaunchPlan(8192, 64, 1, 8, "q8_0")
+    assert words_of(plan, lambda _name: False) == ""
+    assert words_of(plan, lambda name: name in ("context", "slots")) == " with a context of 8192 tokens and 1 slot"

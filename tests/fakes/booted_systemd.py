@@ -182,8 +182,11 @@ def _readable() -> list[str]:
 
 
 @contextlib.contextmanager
-def booted() -> Iterator[BootedSystemd]:
-    """Boots one, and ends all that runs in it. Skips the test where that cannot be done here, with the reason."""
+def booted(*joined: str) -> Iterator[BootedSystemd]:
+    """Boots one, and ends all that runs in it. Skips the test where that cannot be done here, with the reason.
+
+    `joined`: cgroups of other hierarchies that all of it is in, as the roots of its own view of them.
+    """
     if os.geteuid() != 0:
         pytest.skip("needs root to boot a systemd")
     if missing := [name for name in _PROGRAMS if shutil.which(name) is None]:
@@ -197,20 +200,21 @@ def booted() -> Iterator[BootedSystemd]:
         pytest.skip(f"cannot make a cgroup for systemd ({error.strerror})")
     with tempfile.TemporaryDirectory(prefix="moetuned-systemd-") as work:
         try:
-            with _process(work, cgroup) as machine:
+            with _process(work, (cgroup, *joined)) as machine:
                 yield machine
         finally:
             _remove(cgroup)
 
 
 @contextlib.contextmanager
-def _process(work: str, cgroup: str) -> Iterator[BootedSystemd]:
+def _process(work: str, cgroups: tuple[str, ...]) -> Iterator[BootedSystemd]:
     up, console = f"{work}/up", f"{work}/console"
     os.mkfifo(up)
     Path(console).touch()
     os.mkdir(f"{work}/root")
     told = os.open(up, os.O_RDWR | os.O_NONBLOCK)
-    script = f'echo $$ >{shlex.quote(cgroup)}/cgroup.procs && exec unshare --pid --fork --kill-child --mount --uts --ipc --net --cgroup sh -c "$PREPARE"'
+    join = " && ".join(f"echo $$ >{shlex.quote(each)}/cgroup.procs" for each in cgroups)
+    script = f'{join} && exec unshare --pid --fork --kill-child --mount --uts --ipc --net --cgroup sh -c "$PREPARE"'
     process = subprocess.Popen(
         ["sh", "-c", script],
         env={

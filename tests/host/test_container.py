@@ -214,27 +214,24 @@ def test_one_that_does_not_end_is_waited_for_and_never_taken_for_one_that_stays(
         container.restart({"context": "2048"})
     with pytest.raises(ServiceError, match="as soon as it has ended"):
         container.look()
-    container.kill()
+    rig.engine.end(rig.engine.named("llama"), 137)
     assert container.look().pid is not None
     assert rig.main_words() == words("2048")
-    assert rig.engine.history.count("kill llama") == 1
 
 
-def test_kill_hits_the_one_that_is_being_ended():
+def test_the_old_one_may_be_killed_only_while_it_is_stopped():
     rig = rig_with(OWN)
-    container, old = rig.container(), rig.engine.named("llama")
+    container, told = rig.container(), []
     answer = rig.engine.answer
 
-    def stopping(arguments):
-        if arguments[0] == "stop":
-            old["name"] = "renamed-meanwhile"
-            container.kill()
-            old["name"] = "llama"
+    def noted(arguments):
+        told.append((arguments[0], container.told_to_end))
         return answer(arguments)
 
-    rig.engine.answer = stopping
+    rig.engine.answer = noted
     container.restart({"context": "2048"})
-    assert "kill renamed-meanwhile" in rig.engine.history
+    assert {verb for verb, ending in told if ending} == {"stop"}
+    assert not container.told_to_end
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from fakes.fake_systemctl import FakeSystemctl, shown, systemctl
 from moetuned.host import systemd_unit
 from moetuned.host.environment_file import read_variables, write_variables
 from moetuned.host.fs import RealFS
+from moetuned.host.processes import identify
 from moetuned.host.service import Service, ServiceError, ServiceState
 from moetuned.host.systemd_unit import SystemdUnit, is_service, reload_units, unit_files, unit_status
 from moetuned.parse.unit_status import UnitStatus
@@ -214,12 +215,23 @@ def test_values_that_cannot_be_written_stop_the_restart(systemctl: FakeSystemctl
 
 
 def test_killing(systemctl: FakeSystemctl, place: Place) -> None:
+    """What is in no cgroup of the unit's is not touched; the rest: test_unit_processes, and test_systemd_booted."""
     systemctl.set(place.shown())
-    place.unit.kill()
-    assert systemctl.asked() == [["--no-ask-password", "kill", "--signal=SIGKILL", "--", "llama.service"]]
-    systemctl.set(fail={"kill": "Unit llama.service not loaded"})
-    with pytest.raises(ServiceError, match=r"systemctl kill llama\.service was not done: .* not loaded"):
-        place.unit.kill()
+    me = identify(os.getpid())
+    assert me is not None
+    place.unit.kill(me)
+    assert systemctl.asked() == []
+
+
+def test_the_old_process_may_be_killed_once_systemd_has_the_job(systemctl: FakeSystemctl, place: Place) -> None:
+    systemctl.set(place.shown())
+    assert not place.unit.told_to_end
+    place.unit.restart({})
+    assert place.unit.told_to_end
+    systemctl.set(place.shown(), fail={"try-restart": "Transaction is destructive"})
+    with pytest.raises(ServiceError):
+        place.unit.restart({})
+    assert not place.unit.told_to_end
 
 
 def test_reading_all_units_again(systemctl: FakeSystemctl) -> None:

@@ -28,11 +28,13 @@ ExecStart={sys.executable} -m moetuned.simulator serve \\
 """
 DRIVER = """
 import json, os, select, sys
+from moetuned.host.processes import identify
 from moetuned.host.service import ServiceError
 from moetuned.host.systemd_unit import SystemdUnit
 name, *calls = json.loads(sys.argv[1])
 unit = SystemdUnit(name, f"{name}.service")
 answers = []
+main = identify(int(os.popen(f"systemctl show --value -p MainPID {name}.service").read() or 0))
 for verb, *arguments in calls:
     if verb == "die":  # its main process, by this signal; waits until it has ended
         pid = unit.look().pid
@@ -40,6 +42,9 @@ for verb, *arguments in calls:
         os.kill(pid, arguments[0])
         select.select([handle], [], [])
         answers.append(pid)
+        continue
+    if verb == "kill":  # what was its main process before all this
+        answers.append(unit.kill(main))
         continue
     try:
         answer = getattr(unit, verb)(*arguments)
@@ -328,6 +333,20 @@ def test_a_restart_that_waits_for_the_end_goes_on_when_it_is_killed(units: Units
     units.start("a")
     after = units.ask("a", ("look",))[0]
     assert after["pid"] not in (None, before["pid"])
+
+
+def test_what_is_killed_is_never_the_next_process(units: Units) -> None:
+    """Which systemd starts at once where nothing else of the unit is left."""
+    stays = "import signal; signal.signal(15, signal.SIG_IGN); print('ready', flush=True); signal.pause()"
+    units.make("stays", f'[Service]\nType=exec\nExecStart={sys.executable} -c "{stays}"\nTimeoutStopSec=1h\n')
+    units.start("stays")
+    units.heard("stays", "ready")
+    before, _, pid, _ = units.ask("stays", ("look",), ("restart", {}), ("die", 9), ("kill",))
+    units.start("stays")
+    looked = units.ask("stays", ("look",))[0]
+    assert pid == before["pid"] != looked["pid"]
+    assert looked["pid"] is not None
+    assert units.machine.journal("stays.service").count("status=9/KILL") == 1
 
 
 def test_the_unit_that_comes_with_moetuned(units: Units) -> None:
