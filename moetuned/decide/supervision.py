@@ -351,12 +351,16 @@ def exited(state: Supervision, how: str, now: float, cause: Cause = Cause.EXIT) 
     if state.stage == Stage.STOPPING:
         if state.next_plan is None:
             return _replace(state, stage=Stage.STOPPED, kill_at=None), ()
+        later = state.later_plan
+        if state.hurry and later is not None and later.context_length > state.next_plan.context_length:
+            later = None  # The config was changed meanwhile; what memory has no room for now is given back when it has.
         return begin(
             _replace(
                 state,
                 stage=Stage.STOPPED,
                 plan=state.next_plan,
                 next_plan=None,
+                later_plan=later,
                 kill_at=None,
                 restarts=state.restarts + 1,
             )

@@ -28,6 +28,14 @@ def test_start_load_ready() -> None:
     assert commands == ()
 
 
+def test_a_config_that_changes_while_relief_ends_it_gives_no_more_than_relief_did() -> None:
+    for wanted, hurry, expected in ((16384, True, SHORT), (1024, True, None), (16384, False, None)):
+        state, _ = sv.restart(ready(), SHORT, 10.0, hurry=hurry)
+        state, commands = sv.exited(sv.reconfigure(state, sv.LaunchPlan(wanted)), "exited with code 0", 12.0)
+        assert commands == (sv.Start(expected or sv.LaunchPlan(wanted)),)
+        assert state.later_plan is None
+
+
 def test_restart_waits_for_the_exit_and_says_how_long_it_took() -> None:
     state, _ = sv.begin(fresh())
     state, _ = sv.healthy(state, 1.0)
