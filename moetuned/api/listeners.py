@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import grp
 import ipaddress
 import os
@@ -11,6 +12,8 @@ import re
 import socket
 import stat
 import struct
+import time
+from collections.abc import Iterator
 
 import msgspec
 
@@ -20,6 +23,7 @@ SOCKET_MODE = 0o660
 BACKLOG = 64
 _SO_PEERGROUPS = 59  # asm-generic/socket.h, Linux 4.13; Python has no name for it
 _PATH_LIMIT_BYTES = 107  # sun_path, unix(7)
+_ALONE_SECONDS, _TRY_SECONDS = 2.0, 0.01
 _OWN_DIRECTORY = (
     "; run yours with --runtime-dir DIR, a directory of your own (e.g. ~/.moetuned), "
     "and ask it with moetunectl status --socket DIR/api.sock"
@@ -54,6 +58,37 @@ def listen_unix(path: str, group: str) -> socket.socket:
             f"api.socket: {path} must be an absolute path of at most {_PATH_LIMIT_BYTES - 16} bytes; choose another."
         )
     _make_directory(os.path.dirname(path))
+    with _alone(os.path.dirname(path)):
+        return _listen_unix(path, group)
+
+
+@contextlib.contextmanager
+def _alone(directory: str) -> Iterator[None]:
+    """No other daemon that starts at this moment looks for a live one before this one answers. Waits for `_ALONE_SECONDS` at most:
+    anybody who may open the directory could hold the lock.
+    """
+    try:
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise ListenError(f"api.socket: cannot open {directory}: {error.strerror}{_cure(error)}.") from error
+    try:
+        until = time.monotonic() + _ALONE_SECONDS
+        while not _lock(descriptor) and time.monotonic() < until:
+            time.sleep(_TRY_SECONDS)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _listen_unix(path: str, group: str) -> socket.socket:
     _refuse_live(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     new = f"{path}.{os.getpid()}"

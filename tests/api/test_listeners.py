@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import socket
 import stat
+from pathlib import Path
 
 import pytest
 
@@ -171,3 +173,39 @@ def test_who_may_act():
     assert may_act(PeerCredentials(1, stranger, 7777, frozenset({group})), group)
     assert not may_act(PeerCredentials(1, stranger, 7777, frozenset({8888})), group)
     assert not may_act(PeerCredentials(1, stranger, 0, frozenset({0})), None)
+
+
+def test_of_two_that_start_at_the_same_moment_one_waits_for_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else neither sees the other answer, and both run with the same records."""
+    path, real, seen = str(tmp_path / "api.sock"), os.rename, []
+
+    def rename(*arguments: str) -> None:
+        descriptor = os.open(tmp_path, os.O_RDONLY)
+        try:
+            with pytest.raises(BlockingIOError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            seen.append(arguments)
+        finally:
+            os.close(descriptor)
+        real(*arguments)
+
+    monkeypatch.setattr(listeners.os, "rename", rename)
+    with listen_unix(path, GROUP):
+        assert len(seen) == 1
+        descriptor = os.open(tmp_path, os.O_RDONLY)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # it holds it no longer than that
+        os.close(descriptor)
+
+
+def test_who_holds_the_lock_for_ever_keeps_no_daemon_from_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listeners, "_ALONE_SECONDS", 0.0)
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        listen_unix(str(tmp_path / "api.sock"), GROUP).close()
+    finally:
+        os.close(descriptor)
