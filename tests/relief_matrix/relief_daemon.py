@@ -20,6 +20,9 @@ from moetuned.schema.snapshot import Snapshot
 
 STOP_SECONDS = 90.0
 ASK_SECONDS = 0.2
+Program = tuple[str, ...]
+"""Words that run the daemon; what it is told follows."""
+PROGRAM: Program = (sys.executable, "-m", "moetuned.daemon")
 
 
 @dataclass(frozen=True)
@@ -40,8 +43,15 @@ class Moment:
 class DaemonUnderTest:
     """`moetuned run` in `directory`. `events` and `moments` hold what it said so far, also before it was killed."""
 
-    def __init__(self, directory: Path, config: dict[str, Any], environ: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        config: dict[str, Any],
+        environ: dict[str, str] | None = None,
+        program: Program = PROGRAM,
+    ) -> None:
         self.directory = directory
+        self._program = program
         self.state, self.runtime, self.log_path = directory / "state", directory / "run", directory / "daemon.log"
         self.config_path = directory / "moetuned.yaml"
         self.config_path.write_text(json.dumps({"api": {"listen": False}, **config}, indent=1))  # JSON is YAML
@@ -60,7 +70,7 @@ class DaemonUnderTest:
         self._thread.start()
 
     def _spawn(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "moetuned.daemon", "run", "--config", str(self.config_path)]
+        command = [*self._program, "run", "--config", str(self.config_path)]
         command += ["--state-dir", str(self.state), "--runtime-dir", str(self.runtime)]
         with self.log_path.open("ab") as log:
             # A session of its own: nothing that ends the test's group ends it before it could take back what it did.

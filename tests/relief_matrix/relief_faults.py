@@ -143,7 +143,8 @@ def _small(directory: Path, *, read_only: bool = False) -> Iterator[Path]:
         subprocess.run(["umount", "--lazy", str(directory)], check=True)
 
 
-def _fill(directory: Path) -> None:
+def fill(directory: Path) -> None:
+    """Nothing can be written there any more."""
     with contextlib.suppress(OSError), (directory / "filler").open("wb", buffering=0) as file:
         while True:
             file.write(bytes(512))
@@ -183,18 +184,29 @@ def run(disk: Disk, directory: Path, plan: Plan) -> Run:
     return made
 
 
+def broken_directory(stack: contextlib.ExitStack, directory: Path, *, read_only: bool, full: bool) -> Path | None:
+    """A file system of its own there that is read-only, or is returned to be filled."""
+    if read_only:
+        stack.enter_context(_small(directory, read_only=True))
+    return stack.enter_context(_small(directory)) if full else None
+
+
 def _break_directories(stack: contextlib.ExitStack, directory: Path, plan: Plan) -> list[Path]:
     """What is to be full, mounted, and full already where the plan says so."""
     full: list[Path] = []
-    if Fault.RECORDS_READ_ONLY in plan.faults:
-        stack.enter_context(_small(directory / "run" / "backends", read_only=True))
-    if Fault.RECORDS_FULL in plan.faults:
-        full.append(stack.enter_context(_small(directory / "run" / "backends")))
+    records = broken_directory(
+        stack,
+        directory / "run" / "backends",
+        read_only=Fault.RECORDS_READ_ONLY in plan.faults,
+        full=Fault.RECORDS_FULL in plan.faults,
+    )
+    if records is not None:
+        full.append(records)
     if Fault.STATE_FULL in plan.faults:
         full.append(stack.enter_context(_small(directory / "state")))
     for each in full:
         if plan.full_from_start:
-            _fill(each)
+            fill(each)
     return full
 
 
@@ -209,7 +221,7 @@ def _go(found: Scene, spec: BackendSpec, plan: Plan, made: Run, disk: Disk, befo
     began = time.monotonic()
     with hog(found.place, size, HOG_BYTES_A_SECOND):
         for each in full:
-            _fill(each)
+            fill(each)
         steps = [(after, "daemon") for after in plan.killed_after]
         if Fault.DIES_IN_RELIEF in plan.faults:
             wait_for(lambda: found.daemon.named("memory_near_limit"), "memory is near its limit", 30.0)
@@ -224,11 +236,11 @@ def _go(found: Scene, spec: BackendSpec, plan: Plan, made: Run, disk: Disk, befo
             time.sleep(plan.back_after)
             found.daemon.again()
         time.sleep(max(0.0, began + LONGEST_FAULT_SECONDS - time.monotonic()))
-        wait_for(lambda: _well(found, spec), "the backend is healthy and known to the daemon at last", WELL_SECONDS)
+        wait_for(lambda: well(found, spec), "the backend is healthy and known to the daemon at last", WELL_SECONDS)
         assert found.daemon.alive(), "the daemon died"
 
 
-def _well(found: Scene, spec: BackendSpec) -> bool:
+def well(found: Scene, spec: BackendSpec) -> bool:
     """Whether the one process there is, is the one that the daemon that runs now shows."""
     last, seen = found.daemon.last, found.watch.seen[spec.port]
     pids = {view.pid for view in last.backends} if last is not None else set()

@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import relief_faults
+import relief_managed
 import relief_real
 from relief_checks import Run, row, table, violations
 from relief_real import SCENARIOS, Lab
@@ -37,24 +38,32 @@ def real(directory: Path, arguments: argparse.Namespace) -> int:
 
 
 def stand_in(directory: Path, arguments: argparse.Namespace) -> int:
-    """So many runs with faults drawn from the seed on; several at a time, each on a disk of its own."""
+    """So many runs with faults drawn from the seed on, of a child of the daemon's and of a backend that another manager runs; several at a
+    time, each on a disk of its own.
+    """
     disks: queue.SimpleQueue[relief_faults.Disk] = queue.SimpleQueue()
     with contextlib.ExitStack() as stack:
         for number in range(arguments.jobs):
             (directory / f"disk-{number}").mkdir()
             disks.put(stack.enter_context(relief_faults.own_disk(directory / f"disk-{number}")))
 
-        def one(seed: int) -> Run:
+        def one(what: tuple[int, bool]) -> Run:
+            seed, managed = what
             disk, began = disks.get(), time.monotonic()
             try:
-                run = relief_faults.run(disk, directory / f"run-{seed}", relief_faults.draw(seed))
+                if managed:
+                    run = relief_managed.run(disk, directory / f"managed-{seed}", relief_managed.draw(seed))
+                else:
+                    run = relief_faults.run(disk, directory / f"run-{seed}", relief_faults.draw(seed))
             finally:
                 disks.put(disk)
             _say("", run, began)
             return run
 
         with ThreadPoolExecutor(arguments.jobs) as pool:
-            runs = list(pool.map(one, range(arguments.seed, arguments.seed + arguments.runs)))
+            seeds = range(arguments.seed, arguments.seed + arguments.runs)
+            wanted = arguments.only or ["child", "managed"]
+            runs = list(pool.map(one, [(seed, what == "managed") for what in wanted for seed in seeds]))
     print(table([row(run) for run in runs]))
     bad = sum(bool(violations(run)) for run in runs)
     print(f"{len(runs)} runs, {bad} of them with a violation")
@@ -71,7 +80,9 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=("real", "stand-in"))
     parser.add_argument("--runs", type=int, default=1)
-    parser.add_argument("--only", action="append", help="a scenario (can be given again)")
+    parser.add_argument(
+        "--only", action="append", help="a scenario, or child or managed (stand-in); can be given again"
+    )
     parser.add_argument("--seed", type=int, default=1, help="of the first run; the next ones follow (stand-in)")
     parser.add_argument("--jobs", type=int, default=2, help="runs at the same time (stand-in)")
     parser.add_argument("--size", default="320M", help="size of the model")

@@ -14,7 +14,7 @@ from typing import Any
 
 from relief_asker import Asker, Body
 from relief_checks import Run, Said
-from relief_daemon import DaemonUnderTest
+from relief_daemon import PROGRAM, DaemonUnderTest, Program
 from relief_place import Place
 from relief_watch import Watch, command_line, is_healthy, serves
 
@@ -32,7 +32,7 @@ WAITS = "if memory goes on growing"
 
 @dataclass(frozen=True)
 class BackendSpec:
-    """A backend of a scenario. `command` holds the config's placeholders."""
+    """A backend of a scenario. `command` holds the config's placeholders. `supervise`: where moetuned does not start it itself."""
 
     name: str
     kind: str
@@ -41,6 +41,7 @@ class BackendSpec:
     preferred: int
     minimum: int = 2048
     prompt_cache_mib: int = 64
+    supervise: dict[str, Any] | None = None
 
     @property
     def port(self) -> int:
@@ -55,7 +56,7 @@ class BackendSpec:
             "url": f"http://127.0.0.1:{self.port}",
             "context": {"preferred": self.preferred, "minimum": self.minimum},
             "prompt_cache_mib": self.prompt_cache_mib,
-            "supervise": {
+            "supervise": self.supervise or {
                 "by": "process", "command": list(self.command), "cgroup": place.directory, "log": str(log),
             },
         }  # fmt: skip
@@ -119,7 +120,13 @@ class Scene:
     """What a scenario acts on."""
 
     def __init__(
-        self, directory: Path, place: Place, specs: tuple[BackendSpec, ...], config: dict[str, Any], watched: Place
+        self,
+        directory: Path,
+        place: Place,
+        specs: tuple[BackendSpec, ...],
+        config: dict[str, Any],
+        watched: Place,
+        program: Program = PROGRAM,
     ) -> None:
         self.place = place
         self.specs = specs
@@ -127,7 +134,7 @@ class Scene:
         self.watch = Watch(place, tuple(spec.port for spec in specs), watched)
         entries = [spec.entry(place, directory / f"{spec.name}.log") for spec in specs]
         try:
-            self.daemon = DaemonUnderTest(directory, {**config, "backends": entries})
+            self.daemon = DaemonUnderTest(directory, {**config, "backends": entries}, program=program)
         except BaseException:
             self.watch.stop()
             raise
@@ -188,11 +195,16 @@ class Scene:
 
 @contextlib.contextmanager
 def scene(
-    directory: Path, place: Place, specs: tuple[BackendSpec, ...], config: dict[str, Any], watched: Place | None = None
+    directory: Path,
+    place: Place,
+    specs: tuple[BackendSpec, ...],
+    config: dict[str, Any],
+    watched: Place | None = None,
+    program: Program = PROGRAM,
 ) -> Iterator[Scene]:
     """Started; ended whatever happens. `watched`: whose OOM kills count, unset: those of `place`."""
     directory.mkdir(parents=True, exist_ok=True)
-    found = Scene(directory, place, specs, config, watched or place)
+    found = Scene(directory, place, specs, config, watched or place, program)
     try:
         yield found
     finally:
@@ -227,7 +239,8 @@ def finish(scene: Scene, run: Run) -> Run:
 
 def left_behind(place: Place, specs: tuple[BackendSpec, ...]) -> list[str]:
     """Processes that are still in the cgroup, or serve one of the ports anywhere; each as a sentence."""
-    inside = [f"process {pid} in {place.directory}: {' '.join(command_line(pid))[:120]}" for pid in place.processes()]
+    found = [(pid, " ".join(command_line(pid))[:120]) for pid in place.processes()]
+    inside = [f"process {pid} in {place.directory}: {words}" for pid, words in found if words]
     ports = {spec.port for spec in specs}
     pids = [int(name) for name in os.listdir("/proc") if name.isdecimal()]
     serving = [pid for pid in pids if any(serves(command_line(pid), port) for port in ports)]

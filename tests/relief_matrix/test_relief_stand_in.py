@@ -8,13 +8,19 @@ from pathlib import Path
 
 import pytest
 import relief_faults
+import relief_managed
 from relief_checks import row, table, violations
 from relief_faults import Fault
+from relief_managed import UnitFault
 from relief_place import NoPlace, place
+from relief_script import Does
 
 SAMPLE = (4, 6, 9, 11, 12)
 """Among them: every fault but a daemon that is killed once."""
+MANAGED_SAMPLE = (2, 17, 18, 20)
+"""A systemctl that hangs; a unit that its owner stops in the middle; a script that restarts nothing; a killed daemon that is refused."""
 SEEDS = range(1, int(os.environ["RUNS"]) + 1) if "RUNS" in os.environ else SAMPLE
+MANAGED_SEEDS = SEEDS if "RUNS" in os.environ else MANAGED_SAMPLE
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +42,23 @@ def test_with_faults(disk: relief_faults.Disk, tmp_path: Path, seed: int) -> Non
     run = relief_faults.run(disk, directory, relief_faults.draw(seed))
     log = directory / "daemon.log"
     assert violations(run) == [], f"{table([row(run)])}\n{log.read_text() if log.exists() else ''}"
+
+
+@pytest.mark.backend
+@pytest.mark.kernel
+@pytest.mark.parametrize("seed", MANAGED_SEEDS)
+def test_with_a_manager_and_faults(disk: relief_faults.Disk, tmp_path: Path, seed: int) -> None:
+    directory = tmp_path / "run"
+    run = relief_managed.run(disk, directory, relief_managed.draw(seed))
+    log = directory / "daemon.log"
+    assert violations(run) == [], f"{table([row(run)])}\n{log.read_text() if log.exists() else ''}"
+
+
+def test_the_draw_of_what_goes_wrong_with_a_manager() -> None:
+    plans = [relief_managed.draw(seed) for seed in range(200)]
+    assert plans == [relief_managed.draw(seed) for seed in range(200)]
+    assert {fault for plan in plans for fault in plan.faults} == set(UnitFault)
+    assert {plan.script for plan in plans} == {None, *Does}
 
 
 def test_the_draw_is_the_same_for_a_seed_and_brings_every_fault() -> None:
