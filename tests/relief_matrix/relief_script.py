@@ -13,6 +13,8 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 
+from relief_watch import command_line
+
 from moetuned.host.processes import ProcessHandle, identify
 
 TIMEOUT_SECONDS = 6.0
@@ -108,7 +110,10 @@ class UserScript:
         return [pid for pid in found if (identity := identify(pid)) is not None and _runs(identity.pid)]
 
     def close(self) -> None:
-        """Whatever happened: none of it is left."""
+        """Whatever happened: none of it is left, nor the script itself, which goes on when a daemon is killed."""
+        for pid in running_with(str(self.path)):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         for pid in self.pids:
             identity = identify(pid)
             if identity is not None:
@@ -118,6 +123,11 @@ class UserScript:
                     handle.close()
         while self.pids:
             time.sleep(0.02)
+
+
+def running_with(word: str) -> list[int]:
+    """Pids of those that have this word in their command line, as a whole."""
+    return [int(name) for name in os.listdir("/proc") if name.isdecimal() and word in command_line(int(name))]
 
 
 def _runs(pid: int) -> bool:
