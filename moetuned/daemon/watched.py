@@ -222,7 +222,14 @@ class Watched:
         slots = None if self.sample is None or self.sample.http is None else self.sample.http.slots
         lengths = [slot.context_length for slot in slots or () if slot.context_length is not None]
         told = None if self.sample is None or self.sample.http is None else self.sample.http.context_length
-        return sum(lengths) or told
+        if len(lengths) < 2:
+            return sum(lengths) or told
+        if self.description is None:
+            return None  # whether they share one context, its command line tells
+        # llama-server (b11434): slots that nobody asked for share it, so that each has the whole.
+        said = self.description
+        shared = said.slots is None if said.kv_unified is None else said.kv_unified
+        return max(lengths) if shared else sum(lengths)
 
     def prompt_cache_mib(self) -> int | None:
         """Prompt cache it was started with, MiB; None when unknown."""

@@ -80,7 +80,13 @@ def test_following_the_same_process_changes_nothing(watched: Watched) -> None:
 def test_context_by_supervisor_else_command_line_else_slots(watched: Watched) -> None:
     slots = (Slot(0, context_length=1024), Slot(1, context_length=1024))
     watched.sample = BackendSample("glm", http=BackendHttp(slots=slots))
-    assert watched.context_now() == 2048
+    assert watched.context_now() is None, "they may share it"
+    for slots_said, unified, expected in ((2, None, 2048), (None, None, 1024), (2, True, 1024), (None, False, 2048)):
+        watched.description = BackendDescription(slots=slots_said, kv_unified=unified)
+        assert watched.context_now() == expected
+    watched.sample = BackendSample("glm", http=BackendHttp(slots=slots[:1]))
+    watched.description = None
+    assert watched.context_now() == 1024
     watched.description = BackendDescription(context_length=4096, prompt_cache_mib=128)
     assert watched.context_now() == 4096
     assert watched.prompt_cache_mib() == 128
