@@ -1,13 +1,15 @@
 """The file of variables that an adopted unit reads: /run/moetuned/backends/NAME.env, one NAME=value a line (systemd.exec(5)).
 
-Root writes it and systemd reads it, as root. What it said before is kept beside it until the next change, so that a change that did
-not come about can be taken back, also by the next daemon.
+Root writes it and systemd reads it, as root. What it said before is kept beside it until the change has come about, so that one that did
+not can be taken back, also by the next daemon, and after another try.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import re
+import time
 from collections.abc import Mapping
 
 from moetuned.host.durable_file import make_private_directory, read_private, remove_durably, replace_durably
@@ -34,22 +36,37 @@ def read_variables(name: str, directory: str) -> dict[str, str]:
 def write_variables(name: str, values: Mapping[str, str], directory: str) -> None:
     """Make the file say `values` (whole numbers, or words such as q8_0) and nothing else, in one step, with mode 0600.
 
-    What it said is on the disk before. Raises OSError; then nothing has changed. Raises ValueError for what is no variable or value.
+    What it said before the last change that was `settled` is on the disk before. Raises OSError; then nothing has changed. Raises
+    ValueError for what is no variable or value.
     """
     for variable, value in values.items():
         if not _VARIABLE.fullmatch(variable) or not _VALUE.fullmatch(value):
             raise ValueError(f"{variable}={value} is nothing that moetuned gives a backend")
     path = _path(name, directory)
     make_private_directory(directory)
-    before = read_private(path, _LIMIT_BYTES)
-    replace_durably(_kept(path), before or _NOTHING)
+    kept = read_private(_kept(path), _LIMIT_BYTES)
+    if not kept:  # else a change before was interrupted: what it found is what to go back to
+        replace_durably(_kept(path), read_private(path, _LIMIT_BYTES) or _NOTHING)
     replace_durably(
         path, (_FIRST + "".join(f"{variable}={values[variable]}\n" for variable in sorted(values))).encode()
     )
 
 
+def settled(name: str, directory: str) -> None:
+    """The change came about: what was before is not needed any more. Raises OSError."""
+    remove_durably(_kept(_path(name, directory)))
+
+
+def age_seconds(name: str, directory: str) -> float | None:
+    """How long ago the file was written, by the wall clock; None where there is none. Raises OSError."""
+    try:
+        return time.time() - os.stat(_path(name, directory)).st_mtime
+    except FileNotFoundError:
+        return None
+
+
 def take_back(name: str, directory: str) -> bool:
-    """Make the file what it was before the last change; False where nothing is kept of that. Raises OSError."""
+    """Make the file what it was before the change that is not `settled`; False where nothing is kept of that. Raises OSError."""
     path = _path(name, directory)
     before = read_private(_kept(path), _LIMIT_BYTES)
     if not before:

@@ -11,11 +11,12 @@ import contextlib
 import errno
 import logging
 import signal
+import time
 from collections.abc import Mapping, Sequence
 
 from moetuned.decide.unit_adoption import VALUES, environment_path, is_value, set_by
 from moetuned.decide.unit_state import how_it_ended, is_changing, is_stopped_by_owner, was_oom_killed
-from moetuned.host.environment_file import read_variables, take_back, write_variables
+from moetuned.host.environment_file import age_seconds, read_variables, settled, take_back, write_variables
 from moetuned.host.fs import HostFS, RealFS
 from moetuned.host.processes import ProcessIdentity
 from moetuned.host.service import ServiceError, ServiceState
@@ -83,6 +84,8 @@ class SystemdUnit:
             raise ServiceError(f"{self.what} does not run because somebody wants that; moetuned does not start it")
         given = self._given(status, values) if values else {}
         try:
+            if self._came_about(status):
+                self._settle()
             if given:
                 write_variables(self._name, {**read_variables(self._name, self._directory), **given}, self._directory)
         except OSError as error:
@@ -96,6 +99,7 @@ class SystemdUnit:
             self._told_to_end = True
         except ServiceError as error:
             raise self._taken_back(error) if given else error from None
+        self._settle()
 
     @property
     def told_to_end(self) -> bool:
@@ -147,6 +151,20 @@ class SystemdUnit:
             run_program("systemctl", ("--no-ask-password", verb, *options, "--", self._unit), "systemd", seconds)
         except ProgramError as error:
             raise ServiceError(f"systemctl {verb} {self._unit} was not done: {error}") from error
+
+    def _came_about(self, status: UnitStatus) -> bool:
+        """Whether what runs was started since the file was written: also of a change whose daemon did not live to see that."""
+        age = age_seconds(self._name, self._directory)
+        if age is None or status.main_pid is None or status.main_started_at is None:
+            return False
+        return time.monotonic() - status.main_started_at / 1e6 < age
+
+    def _settle(self) -> None:
+        try:
+            settled(self._name, self._directory)
+        except OSError as error:
+            path = environment_path(self._name, self._directory)
+            log.warning("%s: what %s said before the restart cannot be removed: %s", self._name, path, error.strerror)
 
     def _taken_back(self, error: ServiceError) -> ServiceError:
         """What to say once the values are as before."""

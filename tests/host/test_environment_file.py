@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moetuned.host.environment_file import forget, read_variables, take_back, write_variables
+from moetuned.host.environment_file import age_seconds, forget, read_variables, settled, take_back, write_variables
 
 
 @pytest.fixture
@@ -31,10 +31,30 @@ def test_it_says_what_was_written_for_root_alone(place: str) -> None:
 def test_the_way_back_over_one_change(place: str) -> None:
     assert not take_back("glm", place)
     write_variables("glm", {"A": "1"}, place)
+    settled("glm", place)
+    assert not take_back("glm", place)
     write_variables("glm", {"A": "2", "B": "3"}, place)
     assert take_back("glm", place)
     assert read_variables("glm", place) == {"A": "1"}
     assert not take_back("glm", place)
+
+
+def test_the_way_back_over_a_change_that_was_interrupted_and_tried_again(place: str) -> None:
+    write_variables("glm", {"A": "1"}, place)
+    settled("glm", place)
+    for value in ("2", "3"):  # the daemon was killed in between
+        write_variables("glm", {"A": value}, place)
+    assert take_back("glm", place)
+    assert read_variables("glm", place) == {"A": "1"}
+
+
+def test_its_age(place: str) -> None:
+    assert age_seconds("glm", place) is None
+    write_variables("glm", {"A": "1"}, place)
+    os.utime(f"{place}/glm.env", (0, 1_000_000_000))
+    age = age_seconds("glm", place)
+    assert age is not None
+    assert age > 1e8
 
 
 def test_back_to_no_file(place: str) -> None:
@@ -81,6 +101,7 @@ def test_a_disk_that_is_full_changes_nothing(
 ) -> None:
     """Also where what was kept of the time before could be written and the file itself could not."""
     write_variables("glm", {"A": "1"}, place)
+    settled("glm", place)
     real = getattr(os, step)
     calls = 0
 

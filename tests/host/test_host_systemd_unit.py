@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -189,13 +190,32 @@ def test_values_that_it_does_not_take(systemctl: FakeSystemctl, place: Place) ->
 
 
 def test_a_restart_that_systemd_refuses_leaves_the_values_as_they_were(systemctl: FakeSystemctl, place: Place) -> None:
-    write_variables("glm", {"MOETUNED_CONTEXT": "8192"}, place.variables)
+    systemctl.set(place.shown())
+    place.unit.restart({"context": "8192"})
     systemctl.set(place.shown(), fail={"try-restart": "Transaction is destructive"})
     with pytest.raises(
         ServiceError, match=r"systemctl try-restart llama\.service was not done: .*Transaction is destructive"
     ):
         place.unit.restart({"context": "4096"})
     assert read_variables("glm", place.variables) == {"MOETUNED_CONTEXT": "8192"}
+
+
+@pytest.mark.parametrize("came_about", [False, True])
+def test_a_refusal_after_a_daemon_was_killed_in_a_restart(
+    systemctl: FakeSystemctl, place: Place, came_about: bool
+) -> None:
+    """What was before is what runs: the values of the interrupted restart only if the unit was started since."""
+    started = time.monotonic_ns() // 1000
+    write_variables("glm", {"MOETUNED_CONTEXT": "4096"}, place.variables)
+    since = {
+        "MainPID": "85",
+        "ExecMainStartTimestampMonotonic": str(time.monotonic_ns() // 1000 if came_about else started),
+    }
+    systemctl.set(place.shown(**since), fail={"try-restart": "no"})
+    with pytest.raises(ServiceError):
+        place.unit.restart({"context": "2048"})
+    expected = {"MOETUNED_CONTEXT": "4096"} if came_about else {}
+    assert read_variables("glm", place.variables) == expected
 
 
 def test_a_restart_that_hangs(systemctl: FakeSystemctl, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
