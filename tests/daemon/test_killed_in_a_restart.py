@@ -81,11 +81,64 @@ def test_killed_in_a_restart(tmp_path: Path, model: Path, moment: str) -> None:
                 break
             assert time.monotonic() < limit, (backends_of(model), list(kept.iterdir()), daemon.log)
         assert is_running(pid)
-        assert Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "T"
+        assert in_state(pid) != "T"
         context = view_of(daemon.client.status(), "glm").context.now
         begun = list(MOMENTS).index(moment) >= list(MOMENTS).index("its end is recorded")
         assert context == (2048 if begun else 8192)
         assert "backend_down" not in [event.name.value for event in daemon.events()]
+    finally:
+        assert daemon.end() == 0
+    assert backends_of(model) == []
+
+
+def in_state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def test_killed_while_it_is_held_for_a_second_look(tmp_path: Path, model: Path) -> None:
+    """It is continued although nobody is there to do it, and taken over."""
+    moment = "after(base.Supervisor, 'healthy', lambda one: one.state.stage == 'ready' and (one.hold() or one.held))"
+    daemon = killed_at(moment, tmp_path, {**WATCH, "backends": [backend("glm", model, free_port())]})
+    assert daemon.process.wait(60) == -signal.SIGKILL, daemon.log
+    (pid,) = backends_of(model)
+    limit = time.monotonic() + 60
+    while in_state(pid) == "T":
+        assert time.monotonic() < limit, "it is left stopped"
+    daemon.again()
+    try:
+        assert ready(daemon) == pid
+        assert backends_of(model) == [pid]
+    finally:
+        assert daemon.end() == 0
+
+
+GIVE_BACK = """
+from moetuned.decide.supervision import LaunchPlan
+def gives(one):
+    if one.state.stage == 'ready' and one.state.plan.context_length == 8192:
+        one.give_back(LaunchPlan(16384, 64), 'there is room again')
+after(base.Supervisor, 'healthy', gives)
+"""
+IN_A_GIVE_BACK = {
+    "its end is recorded": "after(backend_record, 'write', lambda record, directory: record.ending)",
+    "it has ended": "before(owner.ProcessSupervisor, '_gone')",
+    "the next is started": "after(owner.spawn, 'start', lambda argv, *_: '16384' in argv)",
+    "the next is recorded": f"after(backend_record, 'write', {NEXT.replace('2048', '16384')})",
+}
+
+
+@pytest.mark.parametrize("moment", IN_A_GIVE_BACK)
+def test_killed_in_a_give_back(tmp_path: Path, model: Path, moment: str) -> None:
+    config = {**WATCH, "backends": [backend("glm", model, free_port())]}
+    daemon = killed_at(GIVE_BACK + IN_A_GIVE_BACK[moment], tmp_path, config)
+    assert daemon.process.wait(60) == -signal.SIGKILL, daemon.log
+    daemon.again()
+    try:
+        daemon.until(
+            lambda it: (view := view_of(it, "glm")) and view.verdict.phase == "idle" and view.context.now == 16384,
+            "the rest of it is done",
+        )
+        assert backends_of(model) == [ready(daemon)]
     finally:
         assert daemon.end() == 0
     assert backends_of(model) == []
