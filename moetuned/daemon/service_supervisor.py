@@ -1,6 +1,6 @@
 """A backend that another manager runs, a unit, a container or a script: followed, and restarted through its manager only.
 
-`decide.managed` decides, `host.service` does it, in the lane that nothing else holds up. When the daemon ends, the backend runs on.
+`decide.managed` decides, `host.service` does it, in a lane of its own: a container or a script may take minutes. When the daemon ends, the backend runs on.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 2.0
 """The manager is asked this often while no process is known,"""
+LOOK_LATER_SECONDS = 10.0
+"""this often once that has been so for a minute,"""
+_SOON_SECONDS = 60.0
 LOOK_AGAIN_SECONDS = 10.0
 """this often while it is not known what a restart can change,"""
 LOOK_SELDOM_SECONDS = 60.0
@@ -56,6 +59,7 @@ class ServiceSupervisor(Supervisor):
         self._service = service
         self._settable: frozenset[str] = frozenset()
         self._next_look = clock.monotonic()
+        self._absent_since = clock.monotonic()
         self._exit: spawn.Exit | None = None
         """Its process ended, and what its manager says about that is not known yet."""
         self._look_again = False
@@ -172,7 +176,11 @@ class ServiceSupervisor(Supervisor):
     # Asking its manager
 
     def _look(self) -> None:
-        self._next_look = self._clock.monotonic() + (LOOK_SECONDS if self.process is None else LOOK_SELDOM_SECONDS)
+        now = self._clock.monotonic()
+        if self.process is not None:
+            self._absent_since = now
+        absent = LOOK_SECONDS if now - self._absent_since < _SOON_SECONDS else LOOK_LATER_SECONDS
+        self._next_look = now + (absent if self.process is None else LOOK_SELDOM_SECONDS)
         service = self._service
 
         def look() -> tuple[ServiceState, frozenset[str], str | None]:
@@ -182,7 +190,7 @@ class ServiceSupervisor(Supervisor):
             except ServiceError as error:  # e.g. its files have changed and are not read yet: it runs all the same
                 return state, frozenset(), str(error)
 
-        asked = self._workers.submit(Lane.RELIEF, f"asking about {self.who}", look, self._looked)
+        asked = self._workers.submit(Lane.MANAGER, f"asking about {self.who}", look, self._looked)
         self._look_again = not asked and self._exit is not None
 
     def _looked(
@@ -280,7 +288,7 @@ class ServiceSupervisor(Supervisor):
         log.info("%s: asking for a restart of %s with %s", self.config.name, self.who, values)
         service = self._service
         if not self._workers.submit(
-            Lane.RELIEF, f"restarting {self.who}", lambda: service.restart(values), self._asked
+            Lane.MANAGER, f"restarting {self.who}", lambda: service.restart(values), self._asked
         ):
             self._refused("an earlier restart has not been answered yet")
 

@@ -1,4 +1,4 @@
-"""Four lanes for work that blocks: probes, alerts, what relief needs, and the rest. Work never touches state; results come back to the loop.
+"""Five lanes for work that blocks: probes, alerts, what relief needs, managers of backends, and the rest. Work never touches state; results come back to the loop.
 
 A lane is one thread with its own queue, so a hook that hangs delays other hooks and nothing else. A resource (a key) has
 one piece of work in flight at most; asking again while it runs is refused, and so is more than a lane can hold.
@@ -33,6 +33,8 @@ class Lane(StrEnum):
     WORK = "work"
     RELIEF = "relief"
     """Its own: a file system that hangs, or a long look, must not hold up what keeps a backend from being killed."""
+    MANAGER = "manager"
+    """Units, containers and scripts: one may take minutes."""
 
 
 Done = Callable[[Any, BaseException | None], None]

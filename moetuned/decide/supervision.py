@@ -446,7 +446,8 @@ def failed_to_start(state: Supervision, why: str, now: float) -> Moved:
 def tick(state: Supervision, now: float) -> Moved:
     """Time passed: kill what does not end, retry what waits, wait no longer for requests and conversations than was said."""
     if state.stage == Stage.DRAINING and state.drain_until is not None and now >= state.drain_until:
-        return _drained(state, now)
+        # No answer came near the deadline: how many are cut off is not known.
+        return _drained(_replace(state, busy=None), now)
     if state.stage in (Stage.SAVING, Stage.RESTORING) and state.stage_until is not None and now >= state.stage_until:
         return _end(state, now) if state.stage == Stage.SAVING else _ready(state, now)
     if state.stage == Stage.STOPPING and state.kill_at is not None and now >= state.kill_at:

@@ -340,8 +340,8 @@ class Relief(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     restart_hung: Annotated[
         Duration,
         Meta(
-            description="With mode: act, a backend of supervise.by: process at which nothing has moved for so long, no token, no read, no "
-            "processor time, is ended and started again; at least 1m; off: never."
+            description="With mode: act, a backend that moetuned may restart and at which nothing has moved for so long, no token, no read, no "
+            "processor time, is restarted; at least 1m; off: never."
         ),
     ] = "2m"
     before_start: Annotated[

@@ -509,3 +509,16 @@ def test_a_manager_that_is_late_once_does_not_make_a_restart_for_nothing(rig: Ri
     rig.supervisor.restart(LaunchPlan(2048))
     rig.workers.finish("restarting", really=True)
     assert rig.service.asked == [{"context": "2048"}]
+
+
+def test_one_that_stays_away_is_asked_about_less_often(rig: Rig) -> None:
+    rig.supervisor.start()
+    rig.look()
+    looks = 0
+    for _ in range(160):
+        rig.clock.now += 1
+        rig.supervisor.tick()
+        if rig.workers.jobs:
+            looks += 1
+            rig.look()
+    assert looks == 30 + 10

@@ -185,7 +185,9 @@ def test_a_restart_waits_until_no_request_is_worked_on() -> None:
 def test_it_does_not_wait_beyond_the_deadline_and_what_is_cut_off_is_counted_and_told() -> None:
     state, _ = sv.drain(ready(busy=2), SHORT, 10.0, 30.0)
     assert sv.tick(state, 39.9)[1] == ()
-    state, commands = sv.tick(state, 40.0)
+    unheard, commands = sv.tick(state, 40.0)
+    assert (commands, unheard.cut_off) == ((sv.Terminate(),), None), "what it last said is from before"
+    state, commands = sv.heard(state, 2, 39.9, 40.0)
     assert (commands, state.cut_off) == ((sv.Terminate(),), 2)
     state, _ = sv.exited(state, "ended", 41.0)
     state, commands = sv.healthy(state, 50.0)
@@ -239,7 +241,7 @@ def test_called_off_it_is_as_if_nothing_had_been() -> None:
             state, _ = sv.tick(state, 40.0)
             assert state.stage is sv.Stage.SAVING
         off = sv.call_off(state)
-        assert msgspec.structs.replace(off, saves=False) == before
+        assert msgspec.structs.replace(off, saves=False, busy=1) == before
     stopping, _ = sv.restart(before, SHORT, 10.0)
     assert sv.call_off(stopping) == stopping
 
