@@ -29,7 +29,7 @@ def test_values_and_labels(snapshot):
     backend = (("backend", "glm"),)
     assert found["moetuned_backend_tokens_per_second", backend] == 0.9
     by_cause = {dict(labels)["cause"]: count for labels, count in of(found, "moetuned_backend_restarts_total").items()}
-    assert by_cause == {"relief": 1, "by_hand": 0, "exit": 0}
+    assert by_cause == {"relief": 1, "by_hand": 0, "return": 0, "exit": 0}
     assert found["moetuned_ticks_total", ()] == 1000
     assert found["moetuned_backend_resident_part_bytes", (("backend", "glm"), ("part", "other"))] == 3 << 30
     assert found["moetuned_tunables", (("state", "drifted"),)] == 1
