@@ -37,7 +37,7 @@ MOMENTS = {
 
 
 def ask(port: int) -> None:
-    body = {"prompt": "a" * 300, "n_predict": 300, "ignore_eos": True, "cache_prompt": True}
+    body = {"prompt": "a" * 300, "n_predict": 1500, "ignore_eos": True, "cache_prompt": True}
     request = urllib.request.Request(
         f"http://127.0.0.1:{port}/completion", json.dumps(body).encode(), {"Content-Type": "application/json"}
     )
@@ -62,12 +62,9 @@ def test_killed_in_a_restart(tmp_path: Path, model: Path, moment: str) -> None:
     entry = backend("glm", model, port, "--slot-save-path", str(kept), "--parallel", "1")
     daemon = killed_at(MOMENTS[moment], tmp_path, {**WATCH, "backends": [entry]})
     ready(daemon)
-    asking = threading.Thread(target=ask, args=(port,), daemon=True)
-    asking.start()
-    daemon.until(
-        lambda it: (view := view_of(it, "glm")) and view.layout and view.verdict.phase in ("prefill", "decode"),
-        "busy, and its model is known",
-    )
+    daemon.until(lambda it: (view := view_of(it, "glm")) and view.layout and view.kind == "simulator", "it is known")
+    threading.Thread(target=ask, args=(port,), daemon=True).start()
+    daemon.until(lambda it: (view := view_of(it, "glm")) and view.verdict.phase in ("prefill", "decode"), "busy")
     asked = {"backend": "glm", "do": "restart", "context": 2048, "now": False, "dry_run": False}
     with contextlib.suppress(DaemonError):  # it may be dead before it could answer
         daemon.client.post("/v1/backend", asked)

@@ -419,6 +419,15 @@ def test_how_many_requests_a_restart_cut_off() -> None:
     assert told(sv.restart(fresh(), SHORT, 2.0)[0]) == "no request was cut off", "there was none to be"
 
 
+def test_an_obstacle_of_before_it_was_ready_silences_no_later_one() -> None:
+    obstacle = Obstacle(Cause.MODEL_MISSING, "its model /m.gguf is not there")
+    state = msgspec.structs.replace(sv.begin(fresh())[0], obstacle=obstacle)
+    state, _ = sv.healthy(state, 1.0)
+    state, _ = sv.exited(sv.stop(state, 2.0)[0], "ended", 3.0)
+    state, commands = sv.obstructed(sv.begin(state)[0], obstacle, 4.0)
+    assert names(commands) == [EventName.BACKEND_MODEL_MISSING]
+
+
 class Life(RuleBasedStateMachine):
     """A supervisor's side of the contract: what it does with the commands, and when it tells what."""
 
