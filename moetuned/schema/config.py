@@ -13,11 +13,11 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from moetuned.schema.config_types import Duration, Size
 from moetuned.schema.event import EventName
 from moetuned.schema.relief import DEFAULT_STEPS, BeforeStart, GrowBack, StepName
 from moetuned.schema.supervise import Supervise, SuperviseNone
 from moetuned.schema.swap import Swap
-from moetuned.schema.units import Duration, Size
 
 Count = Annotated[int, Meta(ge=0)]
 

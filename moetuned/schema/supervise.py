@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from moetuned.schema.units import Duration, Size
+from moetuned.schema.config_types import Duration, Size
 
 
 class ResourceLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

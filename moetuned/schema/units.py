@@ -3,14 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
-
-from msgspec import Meta
-
-Size = Annotated[str | int, Meta(description="size")]
-"""Type of a key of the configuration that `parse_bytes` reads."""
-Duration = Annotated[str | int | float, Meta(description="duration")]
-"""The same for `parse_duration`."""
 
 _SIZE = re.compile(r"\s*(\d{1,30}(?:\.\d{1,30})?)\s*([kmgtp]?)(i?)(b?)\s*", re.IGNORECASE)
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|min|h|d)?\s*", re.IGNORECASE)

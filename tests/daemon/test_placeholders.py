@@ -26,6 +26,8 @@ class Manager:
 
     what = "the manager"
 
+    told_to_end = True
+
     def __init__(self) -> None:
         self.problem: str | None = "there is no program docker"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from fakes.real_engine import PEACEFUL, RealEngine, real_engine
 
 from moetuned.host.container import Container
 from moetuned.host.engine_cli import asking
-from moetuned.host.processes import command_line
+from moetuned.host.processes import ProcessHandle, command_line, identify
 from moetuned.host.service import ServiceError
 from moetuned.schema.container import ContainerRecord
 from moetuned.state.service_record import ServiceRecordFile
@@ -101,7 +102,14 @@ def test_one_that_would_start_at_boot_is_told_not_to_or_left_alone(engine: RealE
 
 def test_ends_are_told(engine: RealEngine, made: Container) -> None:
     made.restart({"context": "2048"})
-    made.kill()
+    running = made.look().pid
+    assert running is not None
+    main = identify(running)
+    assert main is not None
+    handle = ProcessHandle(main)
+    made.kill(main)
+    handle.send(signal.SIGKILL)
+    handle.close()
     engine.run("wait", NAME, check=False)
     killed = made.look()
     assert killed.pid is None

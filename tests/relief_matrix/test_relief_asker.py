@@ -33,6 +33,10 @@ def serving(answer: bytes) -> Iterator[int]:
             with connection:
                 connection.recv(65536)
                 connection.sendall(answer)
+                # What is not read of the request would make a reset of the end, and that of an answer that is still on its way.
+                connection.shutdown(socket.SHUT_WR)
+                while connection.recv(65536):
+                    pass
 
         thread = threading.Thread(target=serve)
         thread.start()
