@@ -16,6 +16,7 @@ from moetuned.daemon.workers import Lane, Workers
 from moetuned.decide import managed
 from moetuned.decide import supervision as sv
 from moetuned.decide.exit_cause import OOM_KILLED, Cause
+from moetuned.decide.launch_command import values_of
 from moetuned.host import spawn
 from moetuned.host.clock import Clock
 from moetuned.host.processes import CLOCK_TICKS, ProcessIdentity, identify
@@ -147,7 +148,7 @@ class ServiceSupervisor(Supervisor):
             super().hung()
 
     def kill(self) -> None:
-        """See `Supervisor`. Through its manager only what nothing is known of: by the time it comes to that, the next one may run."""
+        """See `Supervisor`. By identity alone: by the time it comes to that, the next one may run."""
         if self.process is not None:
             self._service.kill(self.process.identity)  # first, as long as what belongs to it can be told by it
             self.process.kill()
@@ -312,15 +313,3 @@ class ServiceSupervisor(Supervisor):
 
     def _terminate(self) -> None:
         raise AssertionError(f"{self.who} ends {self.config.name}, not moetuned")
-
-
-def values_of(plan: sv.LaunchPlan) -> dict[str, str]:
-    """The plan as `host.service.VALUES`; what it leaves open is not in it."""
-    values = {
-        "context": plan.context_length,
-        "prompt_cache_mib": plan.prompt_cache_mib,
-        "slots": plan.slots,
-        "checkpoints": plan.checkpoints,
-        "cache_type": plan.cache_type,
-    }
-    return {name: str(value) for name, value in values.items() if value is not None}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from moetuned.daemon.service_supervisor import values_of
-from moetuned.decide.launch_command import preferred_plan
+from moetuned.decide.launch_command import preferred_plan, values_of
 from moetuned.host.service import Service
 from moetuned.schema.config import Backend
 from moetuned.schema.supervise import SuperviseCommand, SuperviseContainer, SuperviseUnit

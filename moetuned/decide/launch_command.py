@@ -7,18 +7,25 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from moetuned.decide.supervision import LaunchPlan
 from moetuned.schema.config import Backend
 
+_NOT_GIVEN = {"prompt_cache_mib": "0", "slots": "1", "checkpoints": "0", "cache_type": "f16"}
+"""What a placeholder is replaced by where the plan leaves it open."""
+
 
 def command_for(command: Sequence[str], model: str | None, plan: LaunchPlan) -> list[str]:
     """The arguments with the placeholders replaced by the plan's values."""
+    return fill(command, {"model": model or "", **_NOT_GIVEN, **values_of(plan)})
+
+
+def values_of(plan: LaunchPlan) -> dict[str, str]:
+    """The plan as `host.service.VALUES`; what it leaves open is not in it."""
     values = {
-        "model": model or "",
-        "context": str(plan.context_length),
-        "prompt_cache_mib": str(plan.prompt_cache_mib if plan.prompt_cache_mib is not None else 0),
-        "slots": str(plan.slots if plan.slots is not None else 1),
-        "checkpoints": str(plan.checkpoints if plan.checkpoints is not None else 0),
-        "cache_type": plan.cache_type or "f16",
+        "context": plan.context_length,
+        "prompt_cache_mib": plan.prompt_cache_mib,
+        "slots": plan.slots,
+        "checkpoints": plan.checkpoints,
+        "cache_type": plan.cache_type,
     }
-    return fill(command, values)
+    return {name: str(value) for name, value in values.items() if value is not None}
 
 
 def fill(command: Sequence[str], values: Mapping[str, str]) -> list[str]:
