@@ -94,12 +94,6 @@ def on_a_terminal() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def forgive_terminal() -> None:
-    """A terminal without UTF-8 shows "?", never a traceback."""
-    if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="replace")
-
-
 def fail(sentence: str, code: int) -> NoReturn:
     """End the program with one sentence."""
     click.echo(f"moetunectl: {clean(sentence)}", err=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from moetuned.cli.backend_client import SETTINGS, client_at, forgive_terminal, json_option, socket_option, width
+from moetuned.cli.backend_client import SETTINGS, client_at, json_option, socket_option, width
+from moetuned.cli.terminal import forgive_terminal
 
 
 @click.command(

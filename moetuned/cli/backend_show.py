@@ -10,12 +10,12 @@ from moetuned.cli.backend_client import (
     SETTINGS,
     backend_named,
     client_at,
-    forgive_terminal,
     json_option,
     name_argument,
     socket_option,
     width,
 )
+from moetuned.cli.terminal import forgive_terminal
 
 
 @click.command(

@@ -85,14 +85,14 @@ def command(**values: Any) -> None:
     MODEL is a GGUF file, any part of a split one, or only its first megabytes. Exits 1 when it does not fit.
     """
     from moetuned.cli.estimate_facts import Question, answer
+    from moetuned.cli.terminal import forgive_terminal
     from moetuned.gguf.header import GgufError
     from moetuned.host.disk_measure import MeasureError
     from moetuned.host.machine import MachineError
     from moetuned.host.model_files import ModelFileError
 
     as_json = values.pop("as_json")
-    if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="replace")  # a terminal without UTF-8 shows "?" for a bar, never a traceback
+    forgive_terminal()
     try:
         found = answer(Question(**values))
     except ModelFileError as error:

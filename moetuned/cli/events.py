@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 
 import click
 
@@ -43,10 +42,10 @@ def command(*, as_json: bool, since: str | None, path: str | None) -> None:
     from moetuned.api.client import Client
     from moetuned.api.socket_path import find_socket
     from moetuned.cli.status_view import event_lines
+    from moetuned.cli.terminal import forgive_terminal
 
     events = Client(path or find_socket(os.environ)).events(since)
-    if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="replace")
+    forgive_terminal()
     if as_json:
         for event in events:
             click.echo(msgspec.json.encode(event).decode())

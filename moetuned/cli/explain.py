@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
@@ -70,18 +69,10 @@ def command(
 
 
 def _show(found: Explanations, *, as_json: bool) -> None:
-    if as_json:
-        import msgspec
-
-        click.echo(msgspec.json.encode(found).decode())
-        return
     from moetuned.cli.explain_view import render
-    from moetuned.cli.status import wants_colour
+    from moetuned.cli.terminal import tell
 
-    if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="replace")
-    width = min(shutil.get_terminal_size().columns, 120)
-    click.echo(render(found, width, wants_colour()), nl=False, color=True if wants_colour() else None)
+    tell(found, render, as_json=as_json)
 
 
 def _of_daemon(backend: str | None, path: str | None) -> Explanations:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import sys
 
 import click
 
@@ -36,18 +34,9 @@ def plan(*, backend: str | None, as_json: bool, path: str | None) -> None:
 
     Changes nothing. Also with relief.mode observe, in which moetuned restarts nothing by itself.
     """
-    import msgspec
-
     from moetuned.api.client import Client
     from moetuned.api.socket_path import find_socket
     from moetuned.cli.relief_view import render
-    from moetuned.cli.status import wants_colour
+    from moetuned.cli.terminal import tell
 
-    found = Client(path or find_socket(os.environ)).relief(backend)
-    if as_json:
-        click.echo(msgspec.json.encode(found).decode())
-        return
-    if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="replace")
-    width = min(shutil.get_terminal_size().columns, 120)
-    click.echo(render(found, width, wants_colour()), nl=False, color=True if wants_colour() else None)
+    tell(Client(path or find_socket(os.environ)).relief(backend), render, as_json=as_json)

@@ -37,10 +37,10 @@ def command(*, as_json: bool, watch: bool, path: str | None) -> None:
     """Say in words what every backend does, why, and what is tuned."""
     from moetuned.api.client import Client
     from moetuned.api.socket_path import find_socket
+    from moetuned.cli.terminal import forgive_terminal
 
     client = Client(path or find_socket(os.environ))
-    if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="replace")  # a terminal without UTF-8 shows "?" for a bar, never a traceback
+    forgive_terminal()
     if not watch:
         _show(client, as_json=as_json)
         return

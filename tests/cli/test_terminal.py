@@ -1,0 +1,32 @@
+"""An answer of the daemon is written for programs or for people."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+
+from moetuned.cli.terminal import tell
+
+
+class Answer(msgspec.Struct):
+    name: str
+
+
+def in_words(found: Answer, columns: int, colour: bool) -> str:
+    return f"{found.name}, at most {columns} columns, colour {colour}\n"
+
+
+def test_as_json_it_is_not_rendered(capsys: pytest.CaptureFixture[str]) -> None:
+    tell(Answer("glm"), in_words, as_json=True)
+    assert json.loads(capsys.readouterr().out) == {"name": "glm"}
+
+
+def test_in_words_it_gets_the_terminals_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for columns, used in ((80, 80), (400, 120)):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        tell(Answer("glm"), in_words, as_json=False)
+        assert capsys.readouterr().out == f"glm, at most {used} columns, colour False\n"
