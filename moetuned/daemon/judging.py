@@ -194,8 +194,7 @@ class Judge:
 
     def _relieve(self, watched: Watched, settings: Settings, now: float, backends: Sequence[Watched]) -> None:
         returning.reconsider(watched)
-        others = tuple(each for each in backends if each is not watched)
-        relieving.relieve(watched, settings, now, self._care, self._announcer, self._neighbours, others)
+        relieving.relieve(watched, settings, now, self._care, self._announcer, self._neighbours, backends)
         hanging.end_hung(watched, settings, self._care)
         returning.give_back(watched, settings, now)
 

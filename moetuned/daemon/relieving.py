@@ -47,9 +47,9 @@ def relieve(
     care: ModelCare,
     announcer: Announcer,
     neighbours: Neighbours | None,
-    others: Sequence[Watched] = (),
+    among: Sequence[Watched] = (),
 ) -> None:
-    """Decide for this backend at `now` and do it. `others`: the other backends, of which one may be relieved already."""
+    """Decide for this backend at `now` and do it. `among`: all backends, of which another one may be relieved already."""
     memory, supervisor = watched.memory, watched.supervisor
     if supervisor is not None:
         _follow_restart(watched, supervisor)
@@ -61,7 +61,7 @@ def relieve(
         decided = relief.rest(watched.relief, watched.verdict, memory, now)
     else:
         limits = relief_settings(settings, memory.limit_bytes, watched.cache_when_steady_bytes)
-        facts = msgspec.structs.replace(relief_facts(watched, settings), behind=behind(watched, others, settings, now))
+        facts = msgspec.structs.replace(relief_facts(watched, settings), behind=behind(watched, among, settings, now))
         decided = relief.step(watched.relief, watched.verdict, memory, facts, limits, now)
     watched.relief, watched.would_do = decided.state, decided.would_do
     if decided.report is not None:
@@ -96,13 +96,13 @@ def _follow_restart(watched: Watched, supervisor: Supervisor) -> None:
     watched.relief = relief.restarted(state) if began else relief.called_off(state)
 
 
-def behind(watched: Watched, others: Sequence[Watched], settings: Settings, now: float) -> str | None:
+def behind(watched: Watched, among: Sequence[Watched], settings: Settings, now: float) -> str | None:
     """Another backend under the same limit that is restarted to free memory, or was a moment ago; None: there is none.
 
     When memory is critical only what has not ended yet is waited for: after that its memory is seen to be free, or not to be enough.
     """
-    for other in others:
-        if other.supervisor is None or _limit_of(other) != _limit_of(watched):
+    for other in among:
+        if other is watched or other.supervisor is None or _limit_of(other) != _limit_of(watched):
             continue
         ends = other.supervisor.draining or other.supervisor.state.stage is Stage.STOPPING
         trial = other.relief.trial
