@@ -15,6 +15,7 @@ import pytest
 from fakes.real_engine import RealEngine, real_engine
 from running import free_port, in_process, is_running, stand_in
 
+import moetuned
 from moetuned.decide.supervision import LaunchPlan
 from moetuned.host import container as host_container
 from moetuned.host.engine_cli import asking
@@ -60,7 +61,9 @@ def test_it_is_made_anew_with_a_shorter_context(
     words = [str(word) for word in stand_in(small_model, port, "--simulate-ignore-sigterm")]
     words = [word.replace("{prompt_cache_mib}", "0") for word in words]
     words = [*FRONTS[front], *words]
-    paths = [path for path in (*sys.path, sys.prefix, sys.base_prefix) if path and os.path.isdir(path)]
+    # What an editable installation points to need not be on the path.
+    project = str(Path(moetuned.__file__).parents[1])
+    paths = [path for path in (*sys.path, sys.prefix, sys.base_prefix, project) if path and os.path.isdir(path)]
     mounts = {path for path in (*paths, str(small_model.parent)) if not path.startswith("/usr")}
     options = [part for path in sorted(mounts) for part in ("-v", f"{path}:{path}:ro")]
     environment = ["-e", f"PYTHONPATH={':'.join(path for path in sys.path if path)}"]
