@@ -21,7 +21,7 @@ from moetuned.schema.snapshot import MemoryView
 from moetuned.schema.units import format_bytes, format_duration
 from moetuned.schema.verdict import MemoryState, Verdict
 
-__all__ = ["NEAR", "Relief", "ReliefFacts", "ReliefSettings", "ReliefState", "Trial", "plan_restart"]
+__all__ = ["NEAR", "Relief", "ReliefFacts", "ReliefSettings", "ReliefState", "Trial"]
 
 NEAR = (MemoryState.NEAR_LIMIT, MemoryState.CRITICAL)
 """States of memory in which something is to be done."""
@@ -112,14 +112,6 @@ class Relief(msgspec.Struct, frozen=True):
     end_seconds: float | None = None
     call_off: bool = False
     pause: bool = False
-
-
-def plan_restart(
-    backend: str, facts: ReliefFacts, memory: MemoryView, target_headroom_bytes: int
-) -> RestartBackend | None:
-    """The one restart that would bring `target_headroom_bytes` back, or the nearest to it; None: none would help, or is needed."""
-    ladder = relief_ladder.climb(backend, facts, memory, target_headroom_bytes)
-    return None if ladder is None else ladder.restart
 
 
 def restarted(state: ReliefState) -> ReliefState:

@@ -61,14 +61,12 @@ class Setting(msgspec.Struct, frozen=True):
 
 
 class Adoption(msgspec.Struct, frozen=True):
-    """`text`: of the drop-in at `path`; None: the unit has all of it already, written by its owner. Commands as they are in ExecStart=."""
+    """`text`: of the drop-in at `path`; None: the unit has all of it already, written by its owner."""
 
     path: str
     text: str | None
     settings: tuple[Setting, ...]
     left_out: tuple[LeftOut, ...]
-    command: str
-    new_command: str | None
 
 
 class Kind(msgspec.Struct, frozen=True):
@@ -137,7 +135,7 @@ def plan_adoption(
     new = with_variables(command, places) if places else None
     text = with_header(_drop_in(environment, settings, places, new, makes_directory=makes_directory), undo_words(unit))
     _check_order(own, UnitFile(path, text), environment, new)
-    return Adoption(path, text, settings, left_out, command.raw, new)
+    return Adoption(path, text, settings, left_out)
 
 
 def _by_its_owner(unit: str, path: str, environment: str, service: ServiceText, read_now: Sequence[str]) -> Adoption:
@@ -149,8 +147,7 @@ def _by_its_owner(unit: str, path: str, environment: str, service: ServiceText, 
         Setting(name, variables, (None,) * len(variables), f"its owner gave it {' and '.join(variables)}")
         for name, variables in found.variables.items()
     )
-    command = service.commands[-1][1] if service.commands else ""
-    return Adoption(path, None, settings, left_out, command, None)
+    return Adoption(path, None, settings, left_out)
 
 
 def _settings(

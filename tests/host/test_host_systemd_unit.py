@@ -274,4 +274,4 @@ def test_files_of_a_unit(systemctl: FakeSystemctl, tmp_path: Path) -> None:
     with pytest.raises(ServiceError, match="larger than 256 KiB"):
         unit_files(status, fs)
     with pytest.raises(ServiceError, match="a name that moetuned does not understand"):
-        unit_files(UnitStatus("x", "loaded", "active", "running", "", drop_ins=None), fs)
+        unit_files(UnitStatus("x", "loaded", "active", "", drop_ins=None), fs)
