@@ -15,10 +15,11 @@ import time
 from collections.abc import Mapping, Sequence
 
 from moetuned.decide.unit_adoption import VALUES, environment_path, is_value, set_by
+from moetuned.decide.unit_container import engine_of, instead
 from moetuned.decide.unit_state import how_it_ended, is_changing, is_stopped_by_owner, was_oom_killed
 from moetuned.host.environment_file import age_seconds, read_variables, settled, take_back, write_variables
 from moetuned.host.fs import HostFS, RealFS
-from moetuned.host.processes import ProcessIdentity
+from moetuned.host.processes import ProcessIdentity, command_line
 from moetuned.host.service import ServiceError, ServiceState
 from moetuned.host.service_manager import is_booted, is_unit
 from moetuned.host.system_program import ProgramError, ask_program, run_program
@@ -74,7 +75,11 @@ class SystemdUnit:
 
     def settable(self) -> frozenset[str]:
         """See `Service.settable`: what the unit, as systemd has read it, takes from its file of variables."""
-        return frozenset(self._variables(self._status()))
+        status = self._status()
+        argv = None if status.main_pid is None else command_line(status.main_pid, self._fs)
+        if argv and (engine := engine_of(argv)):
+            raise ServiceError(instead(self._unit, engine))
+        return frozenset(self._variables(status))
 
     def restart(self, values: Mapping[str, str]) -> None:
         """See `Service.restart`. Returns once systemd has the job in its queue; at most half a minute."""

@@ -265,3 +265,32 @@ def test_every_plan_says_what_it_does(pairs: list[tuple[str, str]], joined: bool
     for name, text in defaults.items():
         again = again.replace(f"${{{name}}}", text)
     assert again.replace('"', "").replace("'", "") == raw.replace('"', "").replace("'", "")
+
+
+@pytest.mark.parametrize("engine", ["docker", "podman"])
+def test_a_container_is_not_the_units_and_it_says_whose(engine: str) -> None:
+    command = f"ExecStart=/usr/bin/{engine} run --name llama ghcr.io/x/llama.cpp:server -m /m.gguf -c 4096"
+    text = refused(command)
+    assert f"supervise: {{by: docker, engine: {engine}," in text
+    owned = adopt_owned(command.replace("4096", "${MOETUNED_CONTEXT}"))
+    assert f"engine: {engine}" in owned
+
+
+def adopt_owned(command: str) -> str:
+    """Why a unit is refused whose owner made it read the file of variables."""
+    lines = (f"EnvironmentFile=-{ENVIRONMENT}", command, "[X-Moetuned]", "context=MOETUNED_CONTEXT")
+    with pytest.raises(AdoptionError) as caught:
+        adopt(*lines, read_now=(ENVIRONMENT,))
+    return str(caught.value)
+
+
+def test_a_container_whose_monitor_podman_tells_systemd_is_its_owners_to_set() -> None:
+    lines = (
+        "Type=notify",
+        f"EnvironmentFile=-{ENVIRONMENT}",
+        "ExecStart=/usr/bin/podman run --sdnotify=conmon x -c ${MOETUNED_CONTEXT}",
+        "[X-Moetuned]",
+        "context=MOETUNED_CONTEXT",
+    )
+    assert [each.name for each in adopt(*lines, read_now=(ENVIRONMENT,)).settings] == ["context"]
+    assert "does not know" in refused("Type=notify", "ExecStart=/usr/bin/podman run --sdnotify=conmon x -c 4096")
