@@ -18,7 +18,9 @@ from moetuned.host import spawn
 from moetuned.host.cgroup import memory_cgroup
 from moetuned.host.clock import Clock
 from moetuned.host.oom_counter import OomCounter
-from moetuned.host.processes import ProcessIdentity
+from moetuned.host.own_processes import hold_own
+from moetuned.host.own_scope import is_scope_of
+from moetuned.host.processes import ProcessHandle, ProcessIdentity
 from moetuned.schema.backend_description import BackendDescription
 from moetuned.schema.config import Backend
 from moetuned.schema.event import EventName
@@ -157,6 +159,14 @@ class ProcessSupervisor(Supervisor):
         """See `Supervisor`."""
         if self.process is not None:
             self.process.kill()
+
+    def _with(self, main: ProcessIdentity) -> list[ProcessHandle]:
+        """See `Pausable`: what is in the scope that was made for it."""
+        try:
+            return hold_own(main, lambda part: is_scope_of(self.config.name, part)) if self._supervise.scope else []
+        except OSError as error:
+            log.warning("%s: what else runs in its scope is not known: %s", self.config.name, error.strerror or error)
+            return []
 
     def found(self, identity: ProcessIdentity, said: BackendDescription) -> None:
         """See `Supervisor`: both are known."""
