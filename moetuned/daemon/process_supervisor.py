@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import secrets
+import signal
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -156,8 +158,12 @@ class ProcessSupervisor(Supervisor):
         self._counter, self._oom_kills, self._oom_rose = None, None, (0.0, 0)
 
     def kill(self) -> None:
-        """See `Supervisor`."""
+        """See `Supervisor`: all that is in its scope with it."""
         if self.process is not None:
+            for handle in self._with(self.process.identity):
+                with contextlib.suppress(PermissionError):
+                    handle.send(signal.SIGKILL)
+                handle.close()
             self.process.kill()
 
     def _with(self, main: ProcessIdentity) -> list[ProcessHandle]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 from collections.abc import Callable
 
 import pytest
@@ -108,10 +109,9 @@ def test_paused_by_hand_while_it_is_stopped_for_a_second_look_it_stays_so(
     assert (rig.spawn.started[0].signals, guards.made[0].ended) == (["STOP", "STOP"], False)
 
 
-@pytest.mark.parametrize(("scope", "stopped"), [(True, True), (False, False)])
-def test_what_runs_in_the_scope_that_was_made_for_it_is_stopped_with_it(
-    rig: Rig, orphan: Orphans, monkeypatch: pytest.MonkeyPatch, *, scope: bool, stopped: bool
-) -> None:
+@pytest.fixture
+def server(orphan: Orphans, monkeypatch: pytest.MonkeyPatch) -> ProcessIdentity:
+    """What the backend's process started in another session, in a scope that was made for it."""
     server = orphan()
 
     def hold_own(_main: ProcessIdentity, is_own: Callable[[str], bool]) -> list[ProcessHandle]:
@@ -121,9 +121,27 @@ def test_what_runs_in_the_scope_that_was_made_for_it_is_stopped_with_it(
 
     monkeypatch.setattr(pausing, "PauseGuard", FakeGuard)
     monkeypatch.setattr(process_supervisor, "hold_own", hold_own)
+    return server
+
+
+@pytest.mark.parametrize(("scope", "stopped"), [(True, True), (False, False)])
+def test_what_runs_in_its_scope_is_stopped_with_it(
+    rig: Rig, server: ProcessIdentity, *, scope: bool, stopped: bool
+) -> None:
     supervisor = rig.make(backend(supervise=SuperviseProcess(command=COMMAND, scope=scope)))
     supervisor.start()
     supervisor.hold()
     assert is_stopped(server.pid) is stopped
     supervisor.let_on()
     assert not is_stopped(server.pid)
+
+
+def test_what_runs_in_its_scope_is_killed_with_it(rig: Rig, server: ProcessIdentity) -> None:
+    """Else it would go on, and grow, once it is continued."""
+    supervisor, handle = ready(rig), ProcessHandle(server)
+    supervisor.hold()
+    assert not handle.ended()
+    supervisor.restart(SHORT)
+    assert rig.spawn.started[0].signals == ["STOP", "KILL", "CONT"]
+    assert select.select([handle.fileno()], [], [], 20.0)[0], "it was not killed"
+    handle.close()
