@@ -11,9 +11,9 @@ from __future__ import annotations
 import msgspec
 
 from moetuned.decide import foresight, relief_ladder
-from moetuned.decide.by_hand import by_hand
 from moetuned.decide.foresight import Growing
 from moetuned.decide.growth_kind import GrowthKind
+from moetuned.decide.owner_words import owner_words
 from moetuned.decide.relief_ladder import Ladder, ReliefFacts
 from moetuned.schema.action import RestartBackend
 from moetuned.schema.relief import DEFAULT_STEPS, StepName
@@ -357,7 +357,7 @@ def _restart(
 
 def yourself(plan: RestartBackend, facts: ReliefFacts) -> str:
     """What the owner can do, in the backend's own words."""
-    return f"start it {by_hand(plan, facts.names, facts.slots)}"
+    return f"start it {owner_words(plan, facts.names, facts.slots)}"
 
 
 def _can_wait(memory: MemoryView, settings: ReliefSettings) -> bool:
