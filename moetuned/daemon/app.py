@@ -15,7 +15,6 @@ from moetuned import __version__
 from moetuned.api.server import ApiServer
 from moetuned.daemon import pacing
 from moetuned.daemon.announcer import Announcer
-from moetuned.daemon.by_hand import ByHand
 from moetuned.daemon.config_loading import load_checked
 from moetuned.daemon.devices import Devices
 from moetuned.daemon.event_log import EventLog
@@ -24,6 +23,7 @@ from moetuned.daemon.heat_keeper import HeatKeeper
 from moetuned.daemon.judging import Judge
 from moetuned.daemon.launching import Launching
 from moetuned.daemon.loop import Loop
+from moetuned.daemon.manual_actions import ManualActions
 from moetuned.daemon.model_care import ModelCare
 from moetuned.daemon.neighbours import Neighbours
 from moetuned.daemon.own_cost import OwnCost
@@ -135,7 +135,7 @@ class App:
             self._workers,
             HeatKeeper(clock, self._workers, os.path.join(os.path.dirname(paths.journal), "heat")),
         )
-        self._by_hand = ByHand(clock)
+        self._manual_actions = ManualActions(clock)
         self._probing = Probing(self._workers, clock, self._timer.sooner)
         self._devices = Devices(
             loop, clock, self._workers, self._announcer, self._fs, os.path.dirname(paths.journal) or "."
@@ -406,7 +406,7 @@ class App:
             known = ", ".join(self._roster.names) or "none"
             return 404, {"error": f"there is no backend {payload.get('backend')!r}; there are: {known}"}
         if action == "backend":
-            answer = self._by_hand.ask(
+            answer = self._manual_actions.ask(
                 watched,
                 self._settings,
                 BackendDo(str(payload["do"])),

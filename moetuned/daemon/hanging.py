@@ -33,6 +33,6 @@ def end_hung(watched: Watched, settings: Settings, care: ModelCare) -> None:
     supervisor.hung()
 
 
-def is_paused(watched: Watched) -> bool:
+def frozen_by_cgroup(watched: Watched) -> bool:
     """Whether its process is known to be frozen by its cgroup."""
     return watched.process is not None and is_frozen(watched.process.pid) is True

@@ -221,7 +221,7 @@ def _tells(watched: Watched, begun: detector.Begun, *, oom_killed: bool) -> bool
     name = begun.name
     if name == EventName.BACKEND_DOWN and _is_hang(begun):
         own = watched.supervisor is None or watched.supervisor.state.stage == Stage.READY
-        watched.hung_told = own and not hanging.is_paused(watched)
+        watched.hung_told = own and not hanging.frozen_by_cgroup(watched)
         return watched.hung_told
     if name == EventName.BACKEND_RECOVERED and watched.hung_told:
         watched.hung_told = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from moetuned import backends
-from moetuned.daemon.by_hand import trained_tokens
+from moetuned.daemon.manual_actions import trained_tokens
 from moetuned.daemon.placeholders import where, why_not
 from moetuned.daemon.relieving import restart_seconds
 from moetuned.daemon.watched import Watched

@@ -1,15 +1,22 @@
-"""Stops one backend's process and lets it go on: for a second look while memory runs out, or because somebody asked for it."""
+"""Stops one backend's process and lets it go on: for a second look while memory runs out, or because somebody asked for it.
+
+With it go all others in a cgroup that is the backend's alone: a unit's or a container's first process may be a mere launcher, and the server
+run in a session of its own.
+"""
 
 from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 
 import msgspec
 
 from moetuned.daemon.recorded import Recorded
 from moetuned.host.clock import Clock
+from moetuned.host.own_processes import let_on, stop_others
 from moetuned.host.pause_guard import PauseGuard
+from moetuned.host.processes import ProcessHandle, ProcessIdentity
 from moetuned.schema.config import Backend
 
 log = logging.getLogger(__name__)
@@ -32,6 +39,8 @@ class Pausable(Recorded):
         self._guard: PauseGuard | None = None
         self._released: PauseGuard | None = None
         self._held_at: float | None = None
+        self._stopped: tuple[ProcessIdentity, ...] = ()
+        """What was stopped with its process and does not go on yet."""
 
     @property
     def held(self) -> bool:
@@ -75,10 +84,13 @@ class Pausable(Recorded):
             return
         log.warning("%s: pausing process %d for a second look", self.config.name, self.process.identity.pid)
         self.process.pause()
+        self._stop_others(self._guard.also)
 
     def let_on(self) -> None:
-        """Continue what was stopped for a second look."""
+        """Continue what was stopped for a second look; and what was stopped with a process that has ended, for whatever it was."""
         guard, self._guard = self._guard, None
+        if guard is not None or self.process is None:
+            self._let_others_on()
         if guard is None:
             return
         if self.process is not None and self.paused_wall_seconds is None:
@@ -97,6 +109,7 @@ class Pausable(Recorded):
                 guard.cancel()
         self._guard = self._released = None
         self.process.pause()
+        self._stop_others(lambda _identity: None)
 
     def resume_by_hand(self) -> None:
         """Let its process go on, whoever stopped it."""
@@ -104,6 +117,25 @@ class Pausable(Recorded):
             self._note_paused(None)
         if self.process is not None:
             self.process.resume()
+            with_it = self._with(self.process.identity)  # also what an earlier daemon stopped
+            self._stopped = tuple({*self._stopped, *(handle.identity for handle in with_it)})
+            for handle in with_it:
+                handle.close()
+        self._let_others_on()
+
+    def _with(self, main: ProcessIdentity) -> list[ProcessHandle]:  # noqa: ARG002  of a process that was found nothing else is known
+        """All processes in a cgroup that is this backend's alone, to be closed by the caller; none where there is no such cgroup."""
+        return []
+
+    def _stop_others(self, before: Callable[[ProcessIdentity], None]) -> None:
+        if self.process is not None:
+            main = self.process.identity
+            self._stopped = tuple({*self._stopped, *stop_others(main, lambda: self._with(main), before)})
+
+    def _let_others_on(self) -> None:
+        """Continue what was stopped with its process, which may have ended."""
+        stopped, self._stopped = self._stopped, ()
+        let_on(stopped)
 
     def _note_paused(self, wall_seconds: float | None) -> None:
         self.paused_wall_seconds = wall_seconds

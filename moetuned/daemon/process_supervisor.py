@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import secrets
+import signal
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -18,7 +20,9 @@ from moetuned.host import spawn
 from moetuned.host.cgroup import memory_cgroup
 from moetuned.host.clock import Clock
 from moetuned.host.oom_counter import OomCounter
-from moetuned.host.processes import ProcessIdentity
+from moetuned.host.own_processes import hold_own
+from moetuned.host.own_scope import is_scope_of
+from moetuned.host.processes import ProcessHandle, ProcessIdentity
 from moetuned.schema.backend_description import BackendDescription
 from moetuned.schema.config import Backend
 from moetuned.schema.event import EventName
@@ -154,9 +158,21 @@ class ProcessSupervisor(Supervisor):
         self._counter, self._oom_kills, self._oom_rose = None, None, (0.0, 0)
 
     def kill(self) -> None:
-        """See `Supervisor`."""
+        """See `Supervisor`: all that is in its scope with it."""
         if self.process is not None:
+            for handle in self._with(self.process.identity):
+                with contextlib.suppress(PermissionError):
+                    handle.send(signal.SIGKILL)
+                handle.close()
             self.process.kill()
+
+    def _with(self, main: ProcessIdentity) -> list[ProcessHandle]:
+        """See `Pausable`: what is in the scope that was made for it."""
+        try:
+            return hold_own(main, lambda part: is_scope_of(self.config.name, part)) if self._supervise.scope else []
+        except OSError as error:
+            log.warning("%s: what else runs in its scope is not known: %s", self.config.name, error.strerror or error)
+            return []
 
     def found(self, identity: ProcessIdentity, said: BackendDescription) -> None:
         """See `Supervisor`: both are known."""

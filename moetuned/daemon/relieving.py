@@ -17,10 +17,10 @@ from moetuned.daemon.settings import Settings, relief_settings
 from moetuned.daemon.supervisor import Supervisor
 from moetuned.daemon.watched import Watched
 from moetuned.decide import relief
-from moetuned.decide.by_hand import Names
 from moetuned.decide.growth_kind import LEAST_BYTES_PER_SECOND, OWN
 from moetuned.decide.kv_choices import kv_choices
 from moetuned.decide.launch_facts import prompt_cache_mib
+from moetuned.decide.owner_words import Names
 from moetuned.decide.relief_ladder import KvChoices
 from moetuned.decide.relief_plan import relief_plan
 from moetuned.decide.slot_saving import ConversationFacts, is_unified

@@ -19,7 +19,7 @@ from moetuned.decide.exit_cause import OOM_KILLED, Cause
 from moetuned.decide.launch_command import values_of
 from moetuned.host import spawn
 from moetuned.host.clock import Clock
-from moetuned.host.processes import CLOCK_TICKS, ProcessIdentity, identify
+from moetuned.host.processes import CLOCK_TICKS, ProcessHandle, ProcessIdentity, identify
 from moetuned.host.service import Service, ServiceError, ServiceState
 from moetuned.schema.backend_description import BackendDescription
 from moetuned.schema.config import Backend
@@ -152,6 +152,10 @@ class ServiceSupervisor(Supervisor):
         if self.process is not None:
             self._service.kill(self.process.identity)  # first, as long as what belongs to it can be told by it
             self.process.kill()
+
+    def _with(self, main: ProcessIdentity) -> list[ProcessHandle]:
+        """See `Pausable`: what its manager says is its own."""
+        return self._service.hold(main)
 
     def tick(self) -> None:
         """See `Supervisor`."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from moetuned.daemon import placeholders
-from moetuned.daemon.by_hand import is_paused
 from moetuned.daemon.launch_view import launch_view, supervision_view
+from moetuned.daemon.manual_actions import is_stopped
 from moetuned.daemon.pausing import HELD
 from moetuned.daemon.supervisor import Supervisor
 from moetuned.daemon.watched import Watched
@@ -77,7 +77,7 @@ def backend_view(watched: Watched, now: float) -> BackendView:
 def _state(watched: Watched) -> str:
     state = None if watched.supervisor is None else watched.supervisor.state
     known = placeholders.unknown(watched.supervisor) is None
-    return state_word(watched.verdict, state, paused=is_paused(watched), known=known)
+    return state_word(watched.verdict, state, paused=is_stopped(watched), known=known)
 
 
 def _learning(watched: Watched) -> str | None:
@@ -92,7 +92,7 @@ def backend_sentence(watched: Watched, now: float) -> str:
         gone = watched.supervisor.absence
         if gone is not None:  # the last look may still have seen it at work
             return gone
-    if watched.supervisor is not None and watched.supervisor.state.stage is not Stage.STOPPING and is_paused(watched):
+    if watched.supervisor is not None and watched.supervisor.state.stage is not Stage.STOPPING and is_stopped(watched):
         by_others = (
             "is paused: its process is stopped (SIGSTOP or a debugger); to let it go on: moetunectl backend resume"
         )

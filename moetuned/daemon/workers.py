@@ -109,10 +109,6 @@ class Workers:
         self._lanes[lane].put(job)
         return True
 
-    def in_flight(self, key: str) -> bool:
-        """Whether work for this key has not been collected yet."""
-        return key in self._jobs
-
     def waiting(self, lane: Lane) -> int:
         """Pieces of work of a lane that have not been collected yet."""
         return sum(job.lane is lane for job in self._jobs.values())

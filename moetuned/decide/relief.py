@@ -11,9 +11,9 @@ from __future__ import annotations
 import msgspec
 
 from moetuned.decide import foresight, relief_ladder
-from moetuned.decide.by_hand import by_hand
 from moetuned.decide.foresight import Growing
 from moetuned.decide.growth_kind import GrowthKind
+from moetuned.decide.owner_words import owner_words
 from moetuned.decide.relief_ladder import Ladder, ReliefFacts
 from moetuned.schema.action import RestartBackend
 from moetuned.schema.relief import DEFAULT_STEPS, StepName
@@ -21,7 +21,7 @@ from moetuned.schema.snapshot import MemoryView
 from moetuned.schema.units import format_bytes, format_duration
 from moetuned.schema.verdict import MemoryState, Verdict
 
-__all__ = ["NEAR", "Relief", "ReliefFacts", "ReliefSettings", "ReliefState", "Trial", "plan_restart"]
+__all__ = ["NEAR", "Relief", "ReliefFacts", "ReliefSettings", "ReliefState", "Trial"]
 
 NEAR = (MemoryState.NEAR_LIMIT, MemoryState.CRITICAL)
 """States of memory in which something is to be done."""
@@ -112,14 +112,6 @@ class Relief(msgspec.Struct, frozen=True):
     end_seconds: float | None = None
     call_off: bool = False
     pause: bool = False
-
-
-def plan_restart(
-    backend: str, facts: ReliefFacts, memory: MemoryView, target_headroom_bytes: int
-) -> RestartBackend | None:
-    """The one restart that would bring `target_headroom_bytes` back, or the nearest to it; None: none would help, or is needed."""
-    ladder = relief_ladder.climb(backend, facts, memory, target_headroom_bytes)
-    return None if ladder is None else ladder.restart
 
 
 def restarted(state: ReliefState) -> ReliefState:
@@ -365,7 +357,7 @@ def _restart(
 
 def yourself(plan: RestartBackend, facts: ReliefFacts) -> str:
     """What the owner can do, in the backend's own words."""
-    return f"start it {by_hand(plan, facts.names, facts.slots)}"
+    return f"start it {owner_words(plan, facts.names, facts.slots)}"
 
 
 def _can_wait(memory: MemoryView, settings: ReliefSettings) -> bool:

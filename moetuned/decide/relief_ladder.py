@@ -12,8 +12,8 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
-from moetuned.decide.by_hand import Names
 from moetuned.decide.foresight import BELIEVED_FACTOR, SEEN_SECONDS, OwnGrowth, foreseen_bytes
+from moetuned.decide.owner_words import Names
 from moetuned.schema.action import RestartBackend
 from moetuned.schema.relief import DEFAULT_STEPS, ReliefStep, StepName
 from moetuned.schema.snapshot import MemoryView

@@ -24,6 +24,7 @@ from moetuned.decide.unit_command import (
     uncertain_words,
     with_variables,
 )
+from moetuned.decide.unit_container import engine_of_unit, instead
 from moetuned.parse.exec_words import variables_in
 from moetuned.parse.persisted_file import with_header
 from moetuned.parse.unit_file import OWN_SECTION, ServiceText, UnitFile, merge_service, reading_order_with
@@ -61,14 +62,12 @@ class Setting(msgspec.Struct, frozen=True):
 
 
 class Adoption(msgspec.Struct, frozen=True):
-    """`text`: of the drop-in at `path`; None: the unit has all of it already, written by its owner. Commands as they are in ExecStart=."""
+    """`text`: of the drop-in at `path`; None: the unit has all of it already, written by its owner."""
 
     path: str
     text: str | None
     settings: tuple[Setting, ...]
     left_out: tuple[LeftOut, ...]
-    command: str
-    new_command: str | None
 
 
 class Kind(msgspec.Struct, frozen=True):
@@ -117,6 +116,8 @@ def plan_adoption(
     own = [file for file in files if file.path != path]
     service = merge_service(own)
     by_hand = _BY_HAND.format(file=environment)
+    if engine := _engine_of(service):
+        raise AdoptionError(instead(unit, engine))
     try:
         if len(own) == len(files) and service.own and environment in read_now:
             return _by_its_owner(unit, path, environment, service, read_now)
@@ -137,7 +138,14 @@ def plan_adoption(
     new = with_variables(command, places) if places else None
     text = with_header(_drop_in(environment, settings, places, new, makes_directory=makes_directory), undo_words(unit))
     _check_order(own, UnitFile(path, text), environment, new)
-    return Adoption(path, text, settings, left_out, command.raw, new)
+    return Adoption(path, text, settings, left_out)
+
+
+def _engine_of(service: ServiceText) -> str | None:
+    try:
+        return engine_of_unit(read_command(service).argv, service.type)
+    except CommandError:
+        return None
 
 
 def _by_its_owner(unit: str, path: str, environment: str, service: ServiceText, read_now: Sequence[str]) -> Adoption:
@@ -149,8 +157,7 @@ def _by_its_owner(unit: str, path: str, environment: str, service: ServiceText, 
         Setting(name, variables, (None,) * len(variables), f"its owner gave it {' and '.join(variables)}")
         for name, variables in found.variables.items()
     )
-    command = service.commands[-1][1] if service.commands else ""
-    return Adoption(path, None, settings, left_out, command, None)
+    return Adoption(path, None, settings, left_out)
 
 
 def _settings(

@@ -21,7 +21,8 @@ from moetuned.decide.exit_cause import OOM_KILLED
 from moetuned.decide.launch_command import fill, used_names
 from moetuned.host.engine_cli import Ask, Engine
 from moetuned.host.fs import HostFS, RealFS
-from moetuned.host.processes import ProcessIdentity
+from moetuned.host.own_processes import hold_own
+from moetuned.host.processes import ProcessHandle, ProcessIdentity
 from moetuned.host.service import VALUES, Keeper, ServiceError, ServiceState
 from moetuned.schema.container import BACKEND_LABEL, TOKEN_LABEL, ContainerChange, ContainerFacts, ContainerRecord
 
@@ -72,6 +73,8 @@ class Container:
         self._fs = fs
         self._new_token = new_token
         self._ending = False
+        self._running_id: str | None = None
+        """Of the container that was found running last, whose name its cgroup has."""
 
     @property
     def what(self) -> str:
@@ -123,6 +126,15 @@ class Container:
 
     def kill(self, main: ProcessIdentity) -> None:
         """Nothing: all that runs in a container ends with its first process."""
+
+    def hold(self, main: ProcessIdentity) -> list[ProcessHandle]:
+        """See `Service.hold`: all that is in the cgroup of the container that was found running last."""
+        running = self._running_id
+        try:
+            return [] if running is None else hold_own(main, lambda part: running in part, self._fs)
+        except OSError as error:
+            log.warning("%s: what else runs in %s is not known: %s", self._backend, self.what, error.strerror or error)
+            return []
 
     @property
     def _all_names(self) -> tuple[str, ...]:
@@ -290,6 +302,7 @@ class Container:
                 f"{self._engine.name} says that {self.what} runs as process {pid}, but that process is not in the container's cgroup "
                 "here; moetuned has to run on the machine itself, beside the engine"
             )
+        self._running_id = one.id
         return ServiceState(pid)
 
 

@@ -25,6 +25,11 @@ def scope_name(backend: str, number: int = 1) -> str:
     return f"moetuned-backend-{backend}{'' if number == 1 else f'-{number}'}.scope"
 
 
+def is_scope_of(backend: str, name: str) -> bool:
+    """Whether a unit's name is one of a scope that is made for this backend."""
+    return name in [scope_name(backend, number) for number in range(1, _MOST + 1)]
+
+
 def free_name(backend: str, root: str = "/sys/fs/cgroup") -> str:
     """The first name that no scope has: what the process before left running keeps the scope that it is in."""
     for number in range(1, _MOST):

@@ -1,7 +1,7 @@
-"""Continues a process that the daemon has stopped (SIGSTOP), also when the daemon is gone, or does not come to it.
+"""Continues processes that the daemon has stopped (SIGSTOP), also when the daemon is gone, or does not come to it.
 
-A fixed script waits for the end of a pipe that the daemon holds, which comes with the daemon's own end, however that comes, and for so many
-seconds at most. Then it continues the process and its group, if that is still the same one: by field 22 of /proc/<pid>/stat, as everywhere.
+A fixed script reads from a pipe which they are, until its end, which comes with the daemon's own end, however that comes, and for so many
+seconds at most. Then it continues each and its group, if that is still the same one: by field 22 of /proc/<pid>/stat, as everywhere.
 """
 
 from __future__ import annotations
@@ -13,14 +13,21 @@ from moetuned.host.system_program import find_program
 
 _SCRIPT = """\
 set -f
-"$4" "$3" cat >/dev/null 2>&1
-stat=$(cat "/proc/$1/stat") || exit 0
-set -- "$1" "$2" ${stat##*)}
-[ "${22}" = "$2" ] || exit 0
-kill -s CONT -- "-$1" 2>/dev/null
-kill -s CONT -- "$1"
+go_on() {
+    pid=$1 began=$2
+    stat=$(cat "/proc/$pid/stat" 2>/dev/null) || return
+    set -- 1 2 ${stat##*)}
+    [ "${22}" = "$began" ] || return
+    kill -s CONT -- "-$pid" 2>/dev/null
+    kill -s CONT -- "$pid"
+}
+set -- $("$2" "$1" cat 2>/dev/null)
+while [ $# -ge 2 ]; do
+    go_on "$1" "$2"
+    shift 2
+done
 """
-"""After `set --` field 3 of stat, the state, is the third argument, so that fields and arguments have the same numbers."""
+"""In `go_on` field 3 of stat, the state, becomes the third argument, so that fields and arguments have the same numbers."""
 
 
 class PauseGuard:
@@ -32,7 +39,8 @@ class PauseGuard:
         if shell is None or timeout is None:
             raise FileNotFoundError("there is no program timeout (coreutils)" if shell else "there is no program sh")
         self._child = subprocess.Popen(
-            (shell, "-c", _SCRIPT, "sh", str(identity.pid), str(identity.start_ticks), f"{seconds:.1f}", timeout),
+            (shell, "-c", _SCRIPT, "sh", f"{seconds:.1f}", timeout),
+            bufsize=0,
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -40,14 +48,25 @@ class PauseGuard:
             cwd="/",
             start_new_session=True,
         )
+        try:
+            self.also(identity)
+        except OSError:
+            self.cancel()
+            raise
+
+    def also(self, identity: ProcessIdentity) -> None:
+        """Continue this one, too. Raises OSError when it is too late for that: then it may not be stopped."""
+        if self._child.stdin is None or self._child.stdin.closed:
+            raise BrokenPipeError("it was released")
+        self._child.stdin.write(f"{identity.pid} {identity.start_ticks}\n".encode())
 
     def release(self) -> None:
-        """Continue the process now."""
+        """Continue the processes now."""
         if self._child.stdin is not None:
             self._child.stdin.close()
 
     def cancel(self) -> None:
-        """End the helper without continuing the process, which may be running already. It is collected."""
+        """End the helper without continuing the processes, which may be running already. It is collected."""
         self._child.kill()
         self.release()
         self._child.wait()

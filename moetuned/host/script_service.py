@@ -20,7 +20,7 @@ import msgspec
 
 from moetuned.decide.launch_command import fill, used_names
 from moetuned.host.bounded_program import Ended, printable_lines, run_bounded
-from moetuned.host.processes import ProcessIdentity
+from moetuned.host.processes import ProcessHandle, ProcessIdentity
 from moetuned.host.service import VALUES, Keeper, ServiceError, ServiceState
 from moetuned.host.trusted_path import distrust
 from moetuned.schema.container import ScriptRecord
@@ -91,6 +91,10 @@ class Script:
 
     def kill(self, main: ProcessIdentity) -> None:
         """Nothing: what belongs to the process is not known."""
+
+    def hold(self, main: ProcessIdentity) -> list[ProcessHandle]:  # noqa: ARG002
+        """None: whose the cgroup is that the process is in is not known."""
+        return []
 
     def _check(self) -> None:
         program = self._command[0]

@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from moetuned.host.processes import ProcessIdentity
+from moetuned.host.processes import ProcessHandle, ProcessIdentity
 
 T = TypeVar("T")
 
@@ -86,4 +86,10 @@ class Service(Protocol):
 
     def kill(self, main: ProcessIdentity) -> None:
         """End `main` and what belongs to it without asking (SIGKILL), and no other process: the next one may run already. Does not block."""
+        ...
+
+    def hold(self, main: ProcessIdentity) -> list[ProcessHandle]:
+        """All processes that run with `main` in a cgroup that is this backend's alone, to be closed by the caller; none where there is no
+        such cgroup, or that is not known. Does not block.
+        """
         ...

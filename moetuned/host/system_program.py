@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import selectors
 import subprocess
-import time
-from collections.abc import Mapping, Sequence
-from typing import IO
+from collections.abc import Sequence
+
+from moetuned.host.bounded_program import Ended, run_bounded
 
 _DIRECTORIES = ("/usr/sbin", "/usr/bin", "/sbin", "/bin")
 _SECONDS = 60.0
 _SAID_BYTES = 300
-_PIECE_BYTES = 1 << 16
 
 
 class ProgramError(OSError):
@@ -34,79 +32,32 @@ def run_program(name: str, arguments: Sequence[str], package: str, seconds: floa
     Output is neither kept nor shown beyond a line. It gets nothing of the daemon's environment: no talk with the service manager,
     no other bus than the system's, no options (MODPROBE_OPTIONS). `package`: what to install where there is none.
     """
-    patience = _SECONDS if seconds is None else seconds
-    with _started(name, arguments, package, subprocess.DEVNULL) as process:
-        _, said = _hear(name, process, patience, 0)
-    _check(name, process.returncode, said)
+    _ended(name, arguments, package, _SECONDS if seconds is None else seconds, _SAID_BYTES)
 
 
 def ask_program(name: str, arguments: Sequence[str], package: str, seconds: float, limit_bytes: int) -> str:
     """What a system program prints, undecodable bytes replaced. Else as `run_program`; more than `limit_bytes` is an error, too."""
-    with _started(name, arguments, package, subprocess.PIPE) as process:
-        printed, said = _hear(name, process, seconds, limit_bytes)
-    _check(name, process.returncode, said)
-    return printed.decode("utf-8", "replace")
+    ended = _ended(name, arguments, package, seconds, limit_bytes)
+    if ended.cut:
+        raise ProgramError(f"{name} printed more than {limit_bytes} bytes")
+    return ended.output.decode("utf-8", "replace")
 
 
-def _started(name: str, arguments: Sequence[str], package: str, output: int) -> subprocess.Popen[bytes]:
+def _ended(name: str, arguments: Sequence[str], package: str, seconds: float, limit_bytes: int) -> Ended:
+    """How it ended well. Raises ProgramError."""
     program = find_program(name)
     if program is None:
         raise ProgramError(f"there is no program {name}; install {package}")
-    return subprocess.Popen(
-        (program, *arguments),
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=subprocess.PIPE,
-        env={"PATH": ":".join(_DIRECTORIES), "LC_ALL": "C"},
-        cwd="/",
-    )
-
-
-def _hear(name: str, process: subprocess.Popen[bytes], seconds: float, limit_bytes: int) -> tuple[bytes, bytes]:
-    """What it printed, and the beginning of what it complained about, once it has ended. It is killed where this raises."""
-    until = time.monotonic() + seconds
-    printed, said = bytearray(), bytearray()
-    limits = {process.stdout: (printed, limit_bytes), process.stderr: (said, None)}
+    environment = {"PATH": ":".join(_DIRECTORIES), "LC_ALL": "C"}
     try:
-        with selectors.DefaultSelector() as selector:
-            for stream in limits:
-                if stream is not None:
-                    selector.register(stream, selectors.EVENT_READ)
-            while selector.get_map():
-                _read_ready(name, selector, limits, until)
-        process.wait(max(0.0, until - time.monotonic()))
-    except (subprocess.TimeoutExpired, TimeoutError) as error:
-        process.kill()
-        raise ProgramError(f"{name} did not end within {seconds:.0f} s") from error
-    except BaseException:
-        process.kill()
-        raise
-    return bytes(printed), bytes(said[:_SAID_BYTES])
-
-
-def _read_ready(
-    name: str,
-    selector: selectors.BaseSelector,
-    limits: Mapping[IO[bytes] | None, tuple[bytearray, int | None]],
-    until: float,
-) -> None:
-    """Read a piece of each stream that has one; no limit: what is too much is dropped. Raises TimeoutError, ProgramError."""
-    ready = selector.select(max(0.0, until - time.monotonic()))
-    if not ready:
-        raise TimeoutError
-    for key, _ in ready:
-        piece = os.read(key.fd, _PIECE_BYTES)
-        if not piece:
-            selector.unregister(key.fileobj)
-            continue
-        heard, limit_bytes = next(each for stream, each in limits.items() if stream is key.fileobj)
-        if limit_bytes is not None or len(heard) < _SAID_BYTES:
-            heard += piece
-        if limit_bytes is not None and len(heard) > limit_bytes:
-            raise ProgramError(f"{name} printed more than {limit_bytes} bytes")
-
-
-def _check(name: str, code: int, said: bytes) -> None:
-    if code != 0:
-        text = " ".join(said.decode("utf-8", "replace").split())
-        raise ProgramError(f"{name} failed with code {code}{f': {text}' if text else ''}")
+        ended = run_bounded((program, *arguments), environment, seconds, limit_bytes=limit_bytes, errors_apart=True)
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        raise ProgramError(f"{name} could not be run: {getattr(error, 'strerror', None) or error}") from error
+    if ended.timed_out:
+        raise ProgramError(f"{name} did not end within {seconds:.0f} s")
+    if ended.exit_code is None:
+        raise ProgramError(f"{name} was ended by a signal")
+    if ended.exit_code != 0:
+        text = " ".join(ended.errors[:_SAID_BYTES].decode("utf-8", "replace").split())
+        raise ProgramError(f"{name} failed with code {ended.exit_code}{f': {text}' if text else ''}")
+    return ended

@@ -15,14 +15,15 @@ import time
 from collections.abc import Mapping, Sequence
 
 from moetuned.decide.unit_adoption import VALUES, environment_path, is_value, set_by
+from moetuned.decide.unit_container import engine_of, instead
 from moetuned.decide.unit_state import how_it_ended, is_changing, is_stopped_by_owner, was_oom_killed
 from moetuned.host.environment_file import age_seconds, read_variables, settled, take_back, write_variables
 from moetuned.host.fs import HostFS, RealFS
-from moetuned.host.processes import ProcessIdentity
+from moetuned.host.own_processes import hold_own
+from moetuned.host.processes import ProcessHandle, ProcessIdentity, command_line
 from moetuned.host.service import ServiceError, ServiceState
 from moetuned.host.service_manager import is_booted, is_unit
 from moetuned.host.system_program import ProgramError, ask_program, run_program
-from moetuned.host.unit_processes import hold_unit
 from moetuned.parse.unit_file import UnitFile, merge_service
 from moetuned.parse.unit_status import PROPERTIES, UnitStatus, parse_unit_status
 
@@ -74,7 +75,11 @@ class SystemdUnit:
 
     def settable(self) -> frozenset[str]:
         """See `Service.settable`: what the unit, as systemd has read it, takes from its file of variables."""
-        return frozenset(self._variables(self._status()))
+        status = self._status()
+        argv = None if status.main_pid is None else command_line(status.main_pid, self._fs)
+        if argv and (engine := engine_of(argv)):
+            raise ServiceError(instead(self._unit, engine))
+        return frozenset(self._variables(status))
 
     def restart(self, values: Mapping[str, str]) -> None:
         """See `Service.restart`. Returns once systemd has the job in its queue; at most half a minute."""
@@ -108,15 +113,18 @@ class SystemdUnit:
 
     def kill(self, main: ProcessIdentity) -> None:
         """See `Service.kill`: all that is in the unit's cgroup with it."""
-        try:
-            held = hold_unit(main, self._unit, self._fs)
-        except OSError as error:
-            log.warning("%s: what else runs in %s is not known: %s", self._name, self.what, error.strerror or error)
-            held = []
-        for handle in held:
+        for handle in self.hold(main):
             with contextlib.suppress(PermissionError):
                 handle.send(signal.SIGKILL)
             handle.close()
+
+    def hold(self, main: ProcessIdentity) -> list[ProcessHandle]:
+        """See `Service.hold`: all that is in the unit's cgroup."""
+        try:
+            return hold_own(main, lambda part: part == self._unit, self._fs)
+        except OSError as error:
+            log.warning("%s: what else runs in %s is not known: %s", self._name, self.what, error.strerror or error)
+            return []
 
     def _status(self) -> UnitStatus:
         status = unit_status(self._unit)

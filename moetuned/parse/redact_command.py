@@ -1,8 +1,8 @@
 """A backend's command line and environment without what is nobody's business: for recordings that people send to others.
 
 What is kept is listed, not what is hidden: names of flags, plain numbers, words that llama.cpp's help offers, the paths of
-model files. Everything else is `HIDDEN`, and whatever follows a flag that names a key, a token or a prompt is hidden
-whatever it looks like. Where nobody can know whose a word is, it is hidden.
+model files and of the directory for saved slots. Everything else is `HIDDEN`, and whatever follows a flag that names a key, a token
+or a prompt is hidden whatever it looks like. Where nobody can know whose a word is, it is hidden.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ _PATH_FLAGS = frozenset(
         "LLAMA_ARG_MMPROJ",
     )
 )
+_DIRECTORY_FLAGS = frozenset(("--slot-save-path",))
+"""A directory's last part may be its owner's name, so none of it is told where names are not."""
 _REPOSITORY_FLAGS = frozenset(
     ("-hf", "-hfr", "--hf-repo", "-hff", "--hf-file", "LLAMA_ARG_HF_REPO", "LLAMA_ARG_HF_FILE")
 )
@@ -208,6 +210,8 @@ def _value(name: str | None, value: str, *, anonymous: bool) -> str:
         return value
     if name in _PATH_FLAGS and value.isprintable() and "://" not in value:  # an address may hold a password
         return file_name(value) if anonymous else value
+    if name in _DIRECTORY_FLAGS and not anonymous and value.startswith("/") and value.isprintable():
+        return value
     if name in _REPOSITORY_FLAGS and not anonymous and _REPOSITORY.fullmatch(value):
         return value
     if name in _HOST_FLAGS and _HOSTS.fullmatch(value):

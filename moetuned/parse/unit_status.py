@@ -7,7 +7,7 @@ import re
 import msgspec
 
 PROPERTIES = (
-    "Id", "LoadState", "ActiveState", "SubState", "Result", "Type", "Restart", "MainPID", "ExecMainCode", "ExecMainStatus",
+    "Id", "LoadState", "ActiveState", "Result", "Type", "Restart", "MainPID", "ExecMainCode", "ExecMainStatus",
     "ExecMainStartTimestampMonotonic", "ExecMainExitTimestampMonotonic", "ActiveExitTimestampMonotonic", "Job", "FragmentPath",
     "DropInPaths", "EnvironmentFiles", "NeedDaemonReload",
 )  # fmt: skip
@@ -27,7 +27,6 @@ class UnitStatus(msgspec.Struct, frozen=True):
     name: str
     load_state: str
     active_state: str
-    sub_state: str
     result: str
     type: str = ""
     restart: str = ""
@@ -57,13 +56,12 @@ def parse_unit_status(text: str) -> UnitStatus | None:
             files += [match[1] if match is not None else value] if value else []
         else:
             values.setdefault(name, value)
-    if not all(values.get(name) for name in ("Id", "LoadState", "ActiveState", "SubState")):
+    if not all(values.get(name) for name in ("Id", "LoadState", "ActiveState")):
         return None
     return UnitStatus(
         name=values["Id"],
         load_state=values["LoadState"],
         active_state=values["ActiveState"],
-        sub_state=values["SubState"],
         result=values.get("Result", ""),
         type=values.get("Type", ""),
         restart=values.get("Restart", ""),

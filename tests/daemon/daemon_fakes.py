@@ -138,12 +138,27 @@ class FakeGuard:
 
     def __init__(self, identity: ProcessIdentity, seconds: float) -> None:
         self.of = (identity, seconds)
+        self.others: list[ProcessIdentity] = []
+
+    def also(self, identity: ProcessIdentity) -> None:
+        self.others.append(identity)
 
     def release(self) -> None:
         self.ended = True
 
     def cancel(self) -> None:
         self.cancelled = True
+
+
+class FakeGuards:
+    """Makes them, and knows them."""
+
+    def __init__(self) -> None:
+        self.made: list[FakeGuard] = []
+
+    def __call__(self, identity: ProcessIdentity, seconds: float) -> FakeGuard:
+        self.made.append(FakeGuard(identity, seconds))
+        return self.made[-1]
 
 
 class FakeFollowed:

@@ -122,7 +122,10 @@ def test_what_hangs_delays_no_tick(tmp_path: Path, small_model: Path) -> None:
     with in_process(tmp_path, config(silent, crashing, alerts=alerts)) as daemon:
         daemon.until(lambda _: began.exists() and began.read_text().strip(), "the hook runs")
         hook_pid = int(began.read_text())
-        daemon.until(lambda _: daemon.app._workers.in_flight(f"asking {_key(daemon, 'silent')}"), "it is being asked")
+        asking = f"asking {_key(daemon, 'silent')}"
+        daemon.until(
+            lambda _: asking in [key for key, _ in daemon.app._workers.running_longer_than(0.0)], "it is being asked"
+        )
         ticks = daemon.snapshot.daemon.ticks
         daemon.until(lambda snapshot: snapshot.daemon.ticks >= ticks + 15, "ticks go on")
         assert is_running(hook_pid)

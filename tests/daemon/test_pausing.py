@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-import pytest
-from daemon_fakes import FakeGuard, FakeProcess
-from supervisor_rig import SHORT, Rig, ready, supervised_rig  # noqa: F401  a fixture
+import select
+from collections.abc import Callable
 
-from moetuned.daemon import pausing
-from moetuned.host.processes import ProcessIdentity
+import pytest
+from daemon_fakes import FakeGuard, FakeGuards, FakeProcess
+from fakes.orphan_process import Orphans, is_stopped, orphan
+from supervisor_rig import COMMAND, SHORT, Rig, backend, ready, supervised_rig  # noqa: F401  a fixture
+
+from moetuned.daemon import pausing, process_supervisor
+from moetuned.host.own_scope import scope_name
+from moetuned.host.processes import ProcessHandle, ProcessIdentity
+from moetuned.schema.supervise import SuperviseProcess
 from moetuned.state import backend_record
+
+__all__ = ["orphan"]
 
 
 def test_it_is_stopped_for_a_moment_and_not_again_at_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,17 +98,50 @@ def test_a_restart_that_waits_is_called_off_by_a_pause(rig: Rig) -> None:
 def test_paused_by_hand_while_it_is_stopped_for_a_second_look_it_stays_so(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    guards: list[FakeGuard] = []
-
-    def guard(identity: ProcessIdentity, seconds: float) -> FakeGuard:
-        guards.append(FakeGuard(identity, seconds))
-        return guards[-1]
-
-    monkeypatch.setattr(pausing, "PauseGuard", guard)
+    guards = FakeGuards()
+    monkeypatch.setattr(pausing, "PauseGuard", guards)
     supervisor = ready(rig)
     supervisor.hold()
     supervisor.pause_by_hand()
-    assert guards[0].cancelled, "it would be continued when its time is over"
+    assert guards.made[0].cancelled, "it would be continued when its time is over"
     rig.clock.now += pausing.PAUSE_SECONDS
     supervisor.tick()
-    assert (rig.spawn.started[0].signals, guards[0].ended) == (["STOP", "STOP"], False)
+    assert (rig.spawn.started[0].signals, guards.made[0].ended) == (["STOP", "STOP"], False)
+
+
+@pytest.fixture
+def server(orphan: Orphans, monkeypatch: pytest.MonkeyPatch) -> ProcessIdentity:
+    """What the backend's process started in another session, in a scope that was made for it."""
+    server = orphan()
+
+    def hold_own(_main: ProcessIdentity, is_own: Callable[[str], bool]) -> list[ProcessHandle]:
+        assert is_own(scope_name("glm"))
+        assert not is_own("moetuned.slice")
+        return [ProcessHandle(server)]
+
+    monkeypatch.setattr(pausing, "PauseGuard", FakeGuard)
+    monkeypatch.setattr(process_supervisor, "hold_own", hold_own)
+    return server
+
+
+@pytest.mark.parametrize(("scope", "stopped"), [(True, True), (False, False)])
+def test_what_runs_in_its_scope_is_stopped_with_it(
+    rig: Rig, server: ProcessIdentity, *, scope: bool, stopped: bool
+) -> None:
+    supervisor = rig.make(backend(supervise=SuperviseProcess(command=COMMAND, scope=scope)))
+    supervisor.start()
+    supervisor.hold()
+    assert is_stopped(server.pid) is stopped
+    supervisor.let_on()
+    assert not is_stopped(server.pid)
+
+
+def test_what_runs_in_its_scope_is_killed_with_it(rig: Rig, server: ProcessIdentity) -> None:
+    """Else it would go on, and grow, once it is continued."""
+    supervisor, handle = ready(rig), ProcessHandle(server)
+    supervisor.hold()
+    assert not handle.ended()
+    supervisor.restart(SHORT)
+    assert rig.spawn.started[0].signals == ["STOP", "KILL", "CONT"]
+    assert select.select([handle.fileno()], [], [], 20.0)[0], "it was not killed"
+    handle.close()

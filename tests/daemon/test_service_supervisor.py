@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from daemon_fakes import FakeClock, FakeGuard, FakeProcess, FakeSpawn, HeldWorkers
+from daemon_fakes import FakeClock, FakeGuard, FakeGuards, FakeProcess, FakeSpawn, HeldWorkers
+from fakes.orphan_process import Orphans, is_stopped, orphan
 from supervisor_rig import use_fakes
 
 from moetuned.daemon import pausing, recorded
@@ -16,13 +17,15 @@ from moetuned.daemon.pausing import PAUSE_AGAIN_SECONDS, PAUSE_SECONDS
 from moetuned.daemon.service_supervisor import LOOK_SECONDS, LOOK_SELDOM_SECONDS, ServiceSupervisor
 from moetuned.decide.managed import APPEAR_SECONDS
 from moetuned.decide.supervision import LaunchPlan, Stage, Timing
-from moetuned.host.processes import ProcessIdentity
+from moetuned.host.processes import ProcessHandle, ProcessIdentity, is_alive
 from moetuned.host.service import ServiceError, ServiceState
 from moetuned.schema.backend_description import BackendDescription
 from moetuned.schema.config import Backend, Context
 from moetuned.schema.event import EventName
 from moetuned.schema.supervise import SuperviseUnit
 from moetuned.state import backend_record
+
+__all__ = ["orphan"]
 
 UNIT = "the unit llama.service"
 
@@ -38,6 +41,10 @@ class FakeService:
         self.asked: list[dict[str, str] | str] = []
         self.refusal: str | None = None
         self.told_to_end = True
+        self.beside: list[ProcessIdentity] = []
+        """Real processes in its cgroup,"""
+        self.processes: list[int] = []
+        """with these main ones."""
 
     def look(self) -> ServiceState:
         if isinstance(self.state, ServiceError):
@@ -56,6 +63,11 @@ class FakeService:
 
     def kill(self, main: ProcessIdentity) -> None:
         self.asked.append(f"kill {main.pid}")
+
+    def hold(self, main: ProcessIdentity) -> list[ProcessHandle]:
+        if main.pid not in self.processes:
+            return []
+        return [ProcessHandle(identity) for identity in self.beside if is_alive(identity)]
 
 
 class Rig:
@@ -522,3 +534,65 @@ def test_one_that_stays_away_is_asked_about_less_often(rig: Rig) -> None:
             looks += 1
             rig.look()
     assert looks == 30 + 10
+
+
+@pytest.fixture
+def server(orphan: Orphans) -> ProcessIdentity:
+    """What a launcher in the unit has started."""
+    return orphan()
+
+
+def with_server(rig: Rig, server: ProcessIdentity, monkeypatch: pytest.MonkeyPatch) -> tuple[FakeProcess, FakeGuards]:
+    guards = FakeGuards()
+    monkeypatch.setattr(pausing, "PauseGuard", guards)
+    first = running(rig)
+    rig.service.beside, rig.service.processes = [server], [first.identity.pid]
+    return first, guards
+
+
+def test_what_runs_with_it_in_its_cgroup_is_stopped_with_it(
+    rig: Rig, server: ProcessIdentity, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, guards = with_server(rig, server, monkeypatch)
+    rig.supervisor.hold()
+    assert (first.signals, is_stopped(server.pid)) == (["STOP"], True)
+    assert guards.made[0].others == [server], "it would stay so if the daemon died now"
+    rig.clock.now += PAUSE_SECONDS
+    rig.supervisor.tick()
+    assert not is_stopped(server.pid)
+
+
+def test_a_restart_of_one_that_is_held_leaves_nothing_stopped(
+    rig: Rig, server: ProcessIdentity, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, _ = with_server(rig, server, monkeypatch)
+    rig.supervisor.hold()
+    rig.supervisor.restart(LaunchPlan(2048))
+    assert (first.signals, is_stopped(server.pid)) == (["STOP", "CONT"], False)
+
+
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_what_outlives_its_main_process_does_not_stay_stopped(
+    rig: Rig, server: ProcessIdentity, monkeypatch: pytest.MonkeyPatch, *, by_hand: bool
+) -> None:
+    """A unit with KillMode=process leaves it."""
+    first, _ = with_server(rig, server, monkeypatch)
+    (rig.supervisor.pause_by_hand if by_hand else rig.supervisor.hold)()
+    assert is_stopped(server.pid)
+    rig.service.processes = []
+    rig.end(first)
+    assert not is_stopped(server.pid)
+
+
+def test_what_an_earlier_daemon_has_paused_by_hand_goes_on_with_it(
+    rig: Rig, server: ProcessIdentity, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, _ = with_server(rig, server, monkeypatch)
+    rig.supervisor.pause_by_hand()
+    rig.supervisor.let_go()
+    assert is_stopped(server.pid)
+    rig.supervisor = rig.make()
+    rig.spawn.adoptable[first.identity] = FakeProcess(first.identity.pid, [])
+    rig.supervisor.start()
+    rig.supervisor.resume_by_hand()
+    assert not is_stopped(server.pid)

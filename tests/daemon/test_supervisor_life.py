@@ -23,7 +23,7 @@ from moetuned.daemon.service_supervisor import ServiceSupervisor
 from moetuned.daemon.supervisor import Supervisor
 from moetuned.decide import supervision as sv
 from moetuned.decide.exit_cause import Cause, Ending, Obstacle
-from moetuned.host.processes import ProcessIdentity
+from moetuned.host.processes import ProcessHandle, ProcessIdentity
 from moetuned.host.service import ServiceError, ServiceState
 from moetuned.host.started_processes import OWNER_VARIABLE, VARIABLE
 from moetuned.schema.config import Context
@@ -421,6 +421,9 @@ class Manager:
 
     def kill(self, main: ProcessIdentity) -> None:
         pass
+
+    def hold(self, main: ProcessIdentity) -> list[ProcessHandle]:
+        return []
 
 
 class ServiceLife(Life):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from moetuned.decide import relief
 from moetuned.decide.foresight import Growing
+from moetuned.schema.action import RestartBackend
 from moetuned.schema.relief import StepName
 from moetuned.schema.snapshot import MemoryView
 from moetuned.schema.verdict import MemoryState, Verdict
@@ -36,8 +37,13 @@ def verdict(memory: MemoryState = MemoryState.NEAR_LIMIT) -> Verdict:
     return Verdict("glm", 0.0, memory=memory)
 
 
+def restart_of(facts: relief.ReliefFacts, memory: MemoryView = MEMORY) -> RestartBackend | None:
+    """What is restarted at once."""
+    return relief.step(relief.ReliefState(), verdict(), memory, facts, SETTINGS, 0.0).restart
+
+
 def test_frees_the_deficit_by_context_and_fits_the_prompt_cache() -> None:
-    plan = relief.plan_restart("glm", FACTS, MEMORY, GIB)
+    plan = restart_of(FACTS)
     assert plan is not None
     freed = (32768 - plan.context_length) * 65536
     assert freed >= GIB - MEMORY.headroom_bytes
@@ -49,7 +55,7 @@ def test_frees_the_deficit_by_context_and_fits_the_prompt_cache() -> None:
 
 def test_without_a_known_cost_the_context_is_halved() -> None:
     facts = msgspec.structs.replace(FACTS, kv_bytes_per_token=None, prompt_cache_mib=None)
-    plan = relief.plan_restart("glm", facts, MEMORY, GIB)
+    plan = restart_of(facts)
     assert plan is not None
     assert plan.context_length == 16384
     assert plan.frees_bytes is None
@@ -66,9 +72,9 @@ def test_a_restart_that_frees_next_to_nothing_is_not_made() -> None:
 
 def test_unknown_headroom_or_context_does_nothing() -> None:
     unknown = MemoryView()
-    assert relief.plan_restart("glm", FACTS, unknown, GIB) is None
+    assert restart_of(FACTS, unknown) is None
     no_context = msgspec.structs.replace(FACTS, context_length=None)
-    assert relief.plan_restart("glm", no_context, MEMORY, GIB) is None
+    assert restart_of(no_context) is None
     assert relief.step(relief.ReliefState(), verdict(MemoryState.UNKNOWN), MEMORY, FACTS, SETTINGS, 0.0).restart is None
 
 

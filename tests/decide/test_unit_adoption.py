@@ -42,6 +42,12 @@ def adopt(
     )
 
 
+def command_of(plan: Adoption) -> str | None:
+    """The command in its drop-in; None: it has none."""
+    commands = merge_service([UnitFile(plan.path, plan.text or "")]).commands
+    return commands[-1][1] if commands else None
+
+
 def refused(*lines: str, more: Sequence[UnitFile] = ()) -> str:
     with pytest.raises(AdoptionError) as caught:
         adopt(*lines, more=more)
@@ -58,17 +64,15 @@ def test_what_may_be_set_is_what_the_service_interface_says() -> None:
 
 def test_a_llama_server_with_its_values_on_the_command() -> None:
     plan = adopt("ExecStart=/opt/llama-server -m /m.gguf -c 32768 -np 1 --cache-ram=2048 -fa on")
-    assert (plan.path, plan.new_command) == (
-        DROP_IN,
-        "/opt/llama-server -m /m.gguf -c ${MOETUNED_CONTEXT} -np ${MOETUNED_SLOTS} --cache-ram=${MOETUNED_PROMPT_CACHE_MIB} -fa on",
-    )
+    assert plan.path == DROP_IN
     assert plan.text is not None
     assert plan.text.partition("\n[Service]\n")[2] == (
         "# What its command said. The file below goes before; where it is not there, this counts.\n"
         "Environment=MOETUNED_CONTEXT=32768 MOETUNED_PROMPT_CACHE_MIB=2048 MOETUNED_SLOTS=1\n"
         f"EnvironmentFile=-{ENVIRONMENT}\n"
         "ExecStart=\n"
-        f"ExecStart={plan.new_command}\n"
+        "ExecStart=/opt/llama-server -m /m.gguf -c ${MOETUNED_CONTEXT} -np ${MOETUNED_SLOTS}"
+        " --cache-ram=${MOETUNED_PROMPT_CACHE_MIB} -fa on\n"
         "\n"
         "[X-Moetuned]\n"
         "# For moetuned; systemd passes it over.\n"
@@ -87,7 +91,6 @@ def test_a_llama_server_with_its_values_on_the_command() -> None:
 
 def test_a_unit_that_says_it_by_variables_keeps_its_command() -> None:
     plan = adopt("Environment=LLAMA_ARG_CTX_SIZE=8192", "ExecStart=llama-server -m /m.gguf")
-    assert plan.new_command is None
     assert plan.text is not None
     assert "ExecStart" not in plan.text
     assert "Environment=" not in plan.text
@@ -131,11 +134,11 @@ def test_ollama_takes_its_context_by_slot() -> None:
 
 def test_koboldcpp_and_llama_cpp_python() -> None:
     kobold = adopt("ExecStart=/opt/koboldcpp --model /m.gguf --contextsize 8192")
-    assert kobold.new_command == "/opt/koboldcpp --model /m.gguf --contextsize ${MOETUNED_CONTEXT}"
+    assert command_of(kobold) == "/opt/koboldcpp --model /m.gguf --contextsize ${MOETUNED_CONTEXT}"
     assert "does not say it (--contextsize)" in refused("ExecStart=/opt/koboldcpp --model /m.gguf")
     assert "config file" in refused("ExecStart=/opt/koboldcpp --config /k.kcpps")
     python = adopt("ExecStart=/v/bin/python -m llama_cpp.server --n_ctx 4096")
-    assert python.new_command == "/v/bin/python -m llama_cpp.server --n_ctx ${MOETUNED_CONTEXT}"
+    assert command_of(python) == "/v/bin/python -m llama_cpp.server --n_ctx ${MOETUNED_CONTEXT}"
     assert adopt("ExecStart=/v/bin/python -m llama_cpp.server").settings[0].variables == ("N_CTX",)
 
 
@@ -180,7 +183,7 @@ def test_the_command_of_an_owners_drop_in_counts() -> None:
         f"{UNIT}.d/override.conf", "[Service]\nExecStart=\nExecStart=llama-server -c 8192\nEnvironmentFile=/etc/x\n"
     )
     plan = adopt("ExecStart=llama-server -c 4096", more=[override])
-    assert plan.new_command == "llama-server -c ${MOETUNED_CONTEXT}"
+    assert command_of(plan) == "llama-server -c ${MOETUNED_CONTEXT}"
 
 
 @pytest.mark.parametrize("line", ["ExecStart=\nExecStart=llama-server -c 1", "EnvironmentFile=/etc/llama"])
@@ -262,3 +265,32 @@ def test_every_plan_says_what_it_does(pairs: list[tuple[str, str]], joined: bool
     for name, text in defaults.items():
         again = again.replace(f"${{{name}}}", text)
     assert again.replace('"', "").replace("'", "") == raw.replace('"', "").replace("'", "")
+
+
+@pytest.mark.parametrize("engine", ["docker", "podman"])
+def test_a_container_is_not_the_units_and_it_says_whose(engine: str) -> None:
+    command = f"ExecStart=/usr/bin/{engine} run --name llama ghcr.io/x/llama.cpp:server -m /m.gguf -c 4096"
+    text = refused(command)
+    assert f"supervise: {{by: docker, engine: {engine}," in text
+    owned = adopt_owned(command.replace("4096", "${MOETUNED_CONTEXT}"))
+    assert f"engine: {engine}" in owned
+
+
+def adopt_owned(command: str) -> str:
+    """Why a unit is refused whose owner made it read the file of variables."""
+    lines = (f"EnvironmentFile=-{ENVIRONMENT}", command, "[X-Moetuned]", "context=MOETUNED_CONTEXT")
+    with pytest.raises(AdoptionError) as caught:
+        adopt(*lines, read_now=(ENVIRONMENT,))
+    return str(caught.value)
+
+
+def test_a_container_whose_monitor_podman_tells_systemd_is_its_owners_to_set() -> None:
+    lines = (
+        "Type=notify",
+        f"EnvironmentFile=-{ENVIRONMENT}",
+        "ExecStart=/usr/bin/podman run --sdnotify=conmon x -c ${MOETUNED_CONTEXT}",
+        "[X-Moetuned]",
+        "context=MOETUNED_CONTEXT",
+    )
+    assert [each.name for each in adopt(*lines, read_now=(ENVIRONMENT,)).settings] == ["context"]
+    assert "does not know" in refused("Type=notify", "ExecStart=/usr/bin/podman run --sdnotify=conmon x -c 4096")

@@ -12,38 +12,38 @@ from moetuned.decide.unit_state import how_it_ended, is_changing, is_stopped_by_
 from moetuned.parse.unit_status import UnitStatus
 
 
-def unit(active: str, sub: str, result: str = "success", **more: Any) -> UnitStatus:
-    return UnitStatus("llama.service", "loaded", active, sub, result, **more)
+def unit(active: str, result: str = "success", **more: Any) -> UnitStatus:
+    return UnitStatus("llama.service", "loaded", active, result, **more)
 
 
 def test_one_that_runs_is_neither_ended_nor_stopped() -> None:
-    running = unit("active", "running", main_pid=7)
+    running = unit("active", main_pid=7)
     assert (is_changing(running), how_it_ended(running), is_stopped_by_owner(running)) == (False, None, False)
 
 
 @pytest.mark.parametrize(
     ("status", "how"),
     [
-        (unit("failed", "failed", "exit-code", main_code=1, main_status=1), "exited with code 1"),
-        (unit("failed", "failed", "signal", main_code=2, main_status=11), "was ended by SIGSEGV"),
-        (unit("failed", "failed", "signal", main_code=2, main_status=40), "was ended by signal 40"),
-        (unit("failed", "failed", "core-dump", main_code=3, main_status=6), "was ended by SIGABRT with a core dump"),
-        (unit("failed", "failed", "oom-kill", main_code=2, main_status=9), "was ended by the kernel's OOM killer"),
+        (unit("failed", "exit-code", main_code=1, main_status=1), "exited with code 1"),
+        (unit("failed", "signal", main_code=2, main_status=11), "was ended by SIGSEGV"),
+        (unit("failed", "signal", main_code=2, main_status=40), "was ended by signal 40"),
+        (unit("failed", "core-dump", main_code=3, main_status=6), "was ended by SIGABRT with a core dump"),
+        (unit("failed", "oom-kill", main_code=2, main_status=9), "was ended by the kernel's OOM killer"),
         (
-            unit("failed", "failed", "exit-code", main_code=1, main_status=203),
+            unit("failed", "exit-code", main_code=1, main_status=203),
             "could not be started: its program cannot be run (EXEC)",
         ),
         (
-            unit("failed", "failed", "start-limit-hit", main_code=1, main_status=2),
+            unit("failed", "start-limit-hit", main_code=1, main_status=2),
             "exited with code 2, too often in a row for systemd, which starts it no more",
         ),
-        (unit("failed", "failed", "start-limit-hit"), "failed, too often in a row for systemd, which starts it no more"),
-        (unit("failed", "failed", "watchdog", main_code=3, main_status=6), "was ended by systemd: it did not answer its watchdog in time"),
-        (unit("failed", "failed", "timeout"), "was ended by systemd: it did not start or end in time"),
-        (unit("failed", "failed", "resources"), "could not be started: systemd did not get what it needs for that"),
-        (unit("inactive", "dead", main_code=1, main_status=0), "exited with code 0"),
-        (unit("inactive", "dead"), None),
-        (unit("failed", "failed", "news-of-tomorrow"), None),
+        (unit("failed", "start-limit-hit"), "failed, too often in a row for systemd, which starts it no more"),
+        (unit("failed", "watchdog", main_code=3, main_status=6), "was ended by systemd: it did not answer its watchdog in time"),
+        (unit("failed", "timeout"), "was ended by systemd: it did not start or end in time"),
+        (unit("failed", "resources"), "could not be started: systemd did not get what it needs for that"),
+        (unit("inactive", main_code=1, main_status=0), "exited with code 0"),
+        (unit("inactive"), None),
+        (unit("failed", "news-of-tomorrow"), None),
     ],
 )  # fmt: skip
 def test_how_it_ended(status: UnitStatus, how: str | None) -> None:
@@ -54,12 +54,12 @@ def test_how_it_ended(status: UnitStatus, how: str | None) -> None:
 @pytest.mark.parametrize(
     "status",
     [
-        unit("inactive", "dead"),  # never started since the boot
-        unit("inactive", "dead", main_code=1, main_status=0, main_started_at=5, left_active_at=10, main_exited_at=20),  # systemctl stop
-        unit("inactive", "dead", main_code=2, main_status=15, main_started_at=5, left_active_at=10, main_exited_at=20),
-        unit("failed", "failed", "exit-code", main_code=1, main_status=1, main_started_at=5, left_active_at=10, main_exited_at=20),  # stopped, and failed at it
-        unit("failed", "failed", "timeout", main_code=2, main_status=9, main_started_at=5, left_active_at=10, main_exited_at=90),
-        UnitStatus("llama.service", "masked", "inactive", "dead", "exit-code"),
+        unit("inactive"),  # never started since the boot
+        unit("inactive", main_code=1, main_status=0, main_started_at=5, left_active_at=10, main_exited_at=20),  # systemctl stop
+        unit("inactive", main_code=2, main_status=15, main_started_at=5, left_active_at=10, main_exited_at=20),
+        unit("failed", "exit-code", main_code=1, main_status=1, main_started_at=5, left_active_at=10, main_exited_at=20),  # stopped, and failed at it
+        unit("failed", "timeout", main_code=2, main_status=9, main_started_at=5, left_active_at=10, main_exited_at=90),
+        UnitStatus("llama.service", "masked", "inactive", "exit-code"),
     ],
 )  # fmt: skip
 def test_stopped_by_its_owner(status: UnitStatus) -> None:
@@ -72,7 +72,6 @@ def test_stopped_by_its_owner(status: UnitStatus) -> None:
     [
         unit(
             "failed",
-            "failed",
             "exit-code",
             main_code=1,
             main_status=1,
@@ -82,7 +81,6 @@ def test_stopped_by_its_owner(status: UnitStatus) -> None:
         ),
         unit(
             "failed",
-            "failed",
             "signal",
             main_code=2,
             main_status=9,
@@ -90,11 +88,8 @@ def test_stopped_by_its_owner(status: UnitStatus) -> None:
             left_active_at=20,
             main_exited_at=20,
         ),
+        unit("failed", "oom-kill", main_code=2, main_status=9, left_active_at=10, main_exited_at=20),  # OOMPolicy=stop
         unit(
-            "failed", "failed", "oom-kill", main_code=2, main_status=9, left_active_at=10, main_exited_at=20
-        ),  # OOMPolicy=stop
-        unit(
-            "failed",
             "failed",
             "watchdog",
             main_code=2,
@@ -105,7 +100,6 @@ def test_stopped_by_its_owner(status: UnitStatus) -> None:
         ),
         unit(
             "failed",
-            "failed",
             "start-limit-hit",
             main_code=1,
             main_status=1,
@@ -113,10 +107,9 @@ def test_stopped_by_its_owner(status: UnitStatus) -> None:
             left_active_at=10,
             main_exited_at=20,
         ),
-        unit("failed", "failed", "exit-code", main_code=1, main_status=203),  # it was never active
+        unit("failed", "exit-code", main_code=1, main_status=203),  # it was never active
         # It crashed, and the start after that failed before it was active again.
         unit(
-            "failed",
             "failed",
             "exit-code",
             main_code=1,
@@ -125,7 +118,7 @@ def test_stopped_by_its_owner(status: UnitStatus) -> None:
             left_active_at=10,
             main_exited_at=20,
         ),
-        unit("inactive", "dead", "oom-kill", main_code=2, main_status=9),
+        unit("inactive", "oom-kill", main_code=2, main_status=9),
     ],
 )
 def test_not_stopped_by_its_owner(status: UnitStatus) -> None:
@@ -135,10 +128,10 @@ def test_not_stopped_by_its_owner(status: UnitStatus) -> None:
 @pytest.mark.parametrize(
     "status",
     [
-        unit("activating", "auto-restart", "exit-code", main_code=1, main_status=1),
-        unit("activating", "start", main_pid=7),
-        unit("deactivating", "stop-sigterm", main_pid=7),
-        unit("inactive", "dead", job=True),  # between the two halves of a restart
+        unit("activating", "exit-code", main_code=1, main_status=1),
+        unit("activating", main_pid=7),
+        unit("deactivating", main_pid=7),
+        unit("inactive", job=True),  # between the two halves of a restart
     ],
 )
 def test_changing_is_not_stopped(status: UnitStatus) -> None:
@@ -157,7 +150,6 @@ numbers = st.none() | st.integers(1, 100)
         active_state=st.sampled_from(
             ["active", "inactive", "failed", "activating", "deactivating", "reloading", "news"]
         ),
-        sub_state=st.just("x"),
         result=st.sampled_from(["success", "exit-code", "signal", "oom-kill", "start-limit-hit", "news", ""]),
         main_pid=numbers,
         main_code=numbers,

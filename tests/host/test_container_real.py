@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fakes.orphan_process import is_stopped
 from fakes.real_engine import PEACEFUL, RealEngine, real_engine
 
 from moetuned.host.container import Container
 from moetuned.host.engine_cli import asking
-from moetuned.host.processes import ProcessHandle, command_line, identify
+from moetuned.host.own_processes import let_on, stop_others
+from moetuned.host.processes import ProcessHandle, ProcessIdentity, command_line, identify
 from moetuned.host.service import ServiceError
 from moetuned.schema.container import ContainerRecord
 from moetuned.state.service_record import ServiceRecordFile
@@ -54,6 +56,37 @@ def test_made_and_made_anew(engine: RealEngine, made: Container) -> None:
     assert (command_line(second) or ())[-1] == "server-1024"
     assert command_line(first) is None
     assert names(engine) == [NAME]
+
+
+def test_what_its_first_process_started_in_another_session_is_stopped_with_it(
+    engine: RealEngine, made: Container
+) -> None:
+    script = f"setsid sleep 1000 & {PEACEFUL}"
+    engine.run("run", "--detach", "--name", NAME, *engine.options, engine.image, "/bin/sh", "-c", script, "theirs")
+    pid = made.look().pid
+    assert pid is not None
+    main = identify(pid)
+    assert main is not None
+    for _ in range(1000):  # each time the engine is asked
+        if ("sleep", "1000") in commands(made, main):
+            break
+        engine.run("ps")
+    stopped = stop_others(main, lambda: made.hold(main), lambda _identity: None)
+    server = next(each for each in stopped if command_line(each.pid) == ("sleep", "1000"))
+    assert os.getsid(server.pid) != os.getsid(pid)
+    assert is_stopped(server.pid)
+    assert not is_stopped(pid)
+    let_on(stopped)
+    assert not is_stopped(server.pid)
+
+
+def commands(container: Container, main: ProcessIdentity) -> list[tuple[str, ...] | None]:
+    held = container.hold(main)
+    try:
+        return [command_line(each.identity.pid) for each in held]
+    finally:
+        for each in held:
+            each.close()
 
 
 def test_the_users_own_is_kept_and_can_be_brought_back(engine: RealEngine, made: Container) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 import time
 from pathlib import Path
 
@@ -118,6 +120,16 @@ def test_what_can_be_set_is_what_systemd_has_read(systemctl: FakeSystemctl, plac
     systemctl.set(place.shown(DropInPaths="/no/such.conf"))
     with pytest.raises(ServiceError, match=r"cannot read /no/such\.conf, a file of llama\.service: No such file"):
         place.unit.settable()
+
+
+def test_the_command_of_a_container_engine_is_no_server(systemctl: FakeSystemctl, place: Place) -> None:
+    with subprocess.Popen(["/usr/bin/docker", "1000"], executable=shutil.which("sleep")) as client:
+        try:
+            systemctl.set(place.shown(MainPID=str(client.pid)))
+            with pytest.raises(ServiceError, match=r"llama\.service runs the command docker.*supervise: {by: docker"):
+                place.unit.settable()
+        finally:
+            client.kill()
 
 
 def test_a_restart_writes_the_values_and_asks_for_it(systemctl: FakeSystemctl, place: Place) -> None:
@@ -274,4 +286,4 @@ def test_files_of_a_unit(systemctl: FakeSystemctl, tmp_path: Path) -> None:
     with pytest.raises(ServiceError, match="larger than 256 KiB"):
         unit_files(status, fs)
     with pytest.raises(ServiceError, match="a name that moetuned does not understand"):
-        unit_files(UnitStatus("x", "loaded", "active", "running", "", drop_ins=None), fs)
+        unit_files(UnitStatus("x", "loaded", "active", "", drop_ins=None), fs)

@@ -10,7 +10,7 @@ import pytest
 from fakes.booted_systemd import BootedSystemd
 
 from moetuned.host import own_scope
-from moetuned.host.own_scope import free_name, in_journal, in_scope, scope_name
+from moetuned.host.own_scope import free_name, in_journal, in_scope, is_scope_of, scope_name
 
 DRIVER = """
 import json, os, signal, time
@@ -35,6 +35,13 @@ while again.poll() is None:
     time.sleep(0.01)
 print(json.dumps({"cgroup": cgroup, "same": same}))
 """
+
+
+def test_whose_scope_it_is() -> None:
+    assert is_scope_of("glm", scope_name("glm"))
+    assert is_scope_of("glm", scope_name("glm", 9))
+    for name in ("", "moetuned.slice", scope_name("glm-x"), scope_name("gl"), "llama.scope", "moetuned-backend-.scope"):
+        assert not is_scope_of("glm", name)
 
 
 def test_a_scope_is_asked_for_where_systemd_runs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,6 +78,36 @@ def test_it_goes_on_when_the_daemon_is_killed(child: subprocess.Popen[bytes]) ->
     assert is_continued(child)
 
 
+def test_all_of_several_go_on_when_the_daemon_is_killed(child: subprocess.Popen[bytes]) -> None:
+    """The second is in a session of its own, which no signal to the group of the first reaches."""
+    second = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"], start_new_session=True)
+    script = (
+        "import os, signal, sys; from moetuned.host.pause_guard import PauseGuard; from moetuned.host.processes import identify\n"
+        "first, second = (identify(int(each)) for each in sys.argv[1:])\n"
+        "guard = PauseGuard(first, 60.0); guard.also(second); os.kill(second.pid, signal.SIGSTOP)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    try:
+        daemon = subprocess.Popen([sys.executable, "-c", script, str(child.pid), str(second.pid)])
+        os.waitpid(second.pid, os.WUNTRACED)
+        assert daemon.wait() == -signal.SIGKILL
+        assert is_continued(child)
+        assert is_continued(second)
+    finally:
+        second.kill()
+        second.wait()
+
+
+def test_it_takes_no_more_once_it_was_released(child: subprocess.Popen[bytes]) -> None:
+    guard = PauseGuard(identity(child), 0.1)
+    guard._child.wait(20)
+    with pytest.raises(BrokenPipeError):
+        guard.also(identity(child))
+    guard.release()
+    with pytest.raises(BrokenPipeError):
+        guard.also(identity(child))
+
+
 def test_another_process_of_the_same_pid_is_left_alone(child: subprocess.Popen[bytes]) -> None:
     real = identity(child)
     guard = PauseGuard(ProcessIdentity(real.pid, real.start_ticks + 1), 0.1)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import stat
 from pathlib import Path
 
@@ -67,9 +68,9 @@ def test_what_a_program_prints(programs: Path) -> None:
 
 
 def test_a_program_that_prints_too_much_or_fails_or_hangs(programs: Path) -> None:
-    program(programs, "endless", "yes")
-    with pytest.raises(ProgramError, match="endless printed more than 1000 bytes"):
-        ask_program("endless", (), "x", 20.0, 1000)
+    program(programs, "much", "yes | head -c 100000")
+    with pytest.raises(ProgramError, match="much printed more than 1000 bytes"):
+        ask_program("much", (), "x", 20.0, 1000)
     program(programs, "bad", "yes | head -c 500; yes complaint | head -c 100000 >&2; exit 3")
     with pytest.raises(ProgramError, match="bad failed with code 3: complaint") as caught:
         ask_program("bad", (), "x", 20.0, 1000)
@@ -85,3 +86,9 @@ def test_a_program_that_closes_its_output_and_goes_on_is_ended(programs: Path) -
     program(programs, "silent", "exec sleep 100 >&- 2>&-")
     with pytest.raises(ProgramError, match="silent did not end within 0 s"):
         ask_program("silent", (), "x", 0.1, 1000)
+
+
+def test_one_that_ended_and_left_something_running_is_not_waited_for(programs: Path) -> None:
+    program(programs, "leaves", f"sleep 1000 & echo $! > {programs}/child; echo told")
+    assert ask_program("leaves", (), "x", 20.0, 1000) == "told\n"
+    os.kill(int((programs / "child").read_text()), 9)

@@ -28,6 +28,7 @@ ExecStart={sys.executable} -m moetuned.simulator serve \\
 """
 DRIVER = """
 import json, os, select, sys
+from moetuned.host.own_processes import let_on, stop_others
 from moetuned.host.processes import identify
 from moetuned.host.service import ServiceError
 from moetuned.host.systemd_unit import SystemdUnit
@@ -45,6 +46,14 @@ for verb, *arguments in calls:
         continue
     if verb == "kill":  # what was its main process before all this
         answers.append(unit.kill(main))
+        continue
+    if verb == "stop and let on":  # what runs with its main process
+        stopped = stop_others(main, lambda: unit.hold(main), lambda _: None)
+        states = lambda: [open(f"/proc/{each.pid}/stat").read().rpartition(")")[2].split()[0] for each in stopped]
+        while "R" in (before := states()):
+            pass
+        let_on(stopped)
+        answers.append([[each.pid for each in stopped], before, "T" in states()])
         continue
     try:
         answer = getattr(unit, verb)(*arguments)
@@ -333,6 +342,16 @@ def test_a_restart_that_waits_for_the_end_goes_on_when_it_is_killed(units: Units
     units.start("a")
     after = units.ask("a", ("look",))[0]
     assert after["pid"] not in (None, before["pid"])
+
+
+def test_what_its_main_process_started_in_another_session_is_stopped_with_it(units: Units) -> None:
+    units.make("a", "[Service]\nType=exec\nExecStart=/bin/sh -c 'setsid sleep 1000 & echo started; wait'\n")
+    units.start("a")
+    units.heard("a", "started")
+    looked, (stopped, before, still) = units.ask("a", ("look",), ("stop and let on",))
+    assert len(stopped) == 1
+    assert looked["pid"] not in stopped
+    assert (before, still) == (["T"], False)
 
 
 def test_what_is_killed_is_never_the_next_process(units: Units) -> None:

@@ -110,6 +110,18 @@ def test_anonymous_leaves_names_of_files() -> None:
     )  # fmt: skip
 
 
+def test_the_directory_for_saved_slots_is_told_and_whose_it_is_is_not() -> None:
+    assert redacted("--slot-save-path", "/var/lib/slots", "-np", "1") == [
+        "--slot-save-path",
+        "/var/lib/slots",
+        "-np",
+        "1",
+    ]
+    assert redacted("--slot-save-path=/var/lib/slots") == ["--slot-save-path=/var/lib/slots"]
+    assert redacted("--slot-save-path", "/home/joe", anonymous=True) == ["--slot-save-path", HIDDEN]
+    assert redacted("--slot-save-path", f"https://joe:{SECRET}@host/x") == ["--slot-save-path", HIDDEN]
+
+
 ARGUMENT = st.sampled_from(FLAGS) | st.text(max_size=12) | st.integers().map(str) | st.just(SECRET)
 
 

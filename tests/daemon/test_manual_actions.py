@@ -11,8 +11,8 @@ import pytest
 from daemon_fakes import FakeClock, FakeSpawn
 from supervisor_rig import use_fakes
 
-from moetuned.daemon.by_hand import WAIT_SECONDS, ByHand, trained_tokens
 from moetuned.daemon.loop import Loop
+from moetuned.daemon.manual_actions import WAIT_SECONDS, ManualActions, trained_tokens
 from moetuned.daemon.process_supervisor import ProcessSupervisor
 from moetuned.daemon.settings import settings_of
 from moetuned.daemon.snapshot_view import backend_view
@@ -35,7 +35,7 @@ class Rig:
     def __init__(self, directory: str, spawn: FakeSpawn) -> None:
         self.clock, self.spawn = FakeClock(100.0), spawn
         self.loop = Loop(self.clock)
-        self.by_hand = ByHand(self.clock)
+        self.actions = ManualActions(self.clock)
         self.watched = Watched("glm", ENTRY, 0.0)
         self.owner = ProcessSupervisor(ENTRY, self.loop, self.clock, directory, lambda *_: None)
         self.watched.supervisor = self.owner
@@ -58,7 +58,7 @@ class Rig:
         self.watched.signals = Signals("glm", 0.0, 1.0, {"busy_slots": count})
 
     def ask(self, do: BackendDo, context: int | None = None, **more: bool) -> tuple[int, Any]:
-        return self.by_hand.ask(self.watched, SETTINGS, do, context, **more)
+        return self.actions.ask(self.watched, SETTINGS, do, context, **more)
 
     def end(self) -> None:
         self.spawn.started[-1].end(0)
@@ -213,7 +213,7 @@ def test_the_way_out_of_the_breaker(rig: Rig) -> None:
 
 
 def test_one_that_is_only_watched(rig: Rig) -> None:
-    status, answer = rig.by_hand.ask(Watched("other", None, 0.0), SETTINGS, BackendDo.RESTART)
+    status, answer = rig.actions.ask(Watched("other", None, 0.0), SETTINGS, BackendDo.RESTART)
     assert status == 409
     assert "only watches other" in answer["error"]
 

@@ -8,17 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moetuned.decide import supervision as sv
-from moetuned.decide.asked_by_hand import ByHandFacts, most_context, plan_of, refusal
+from moetuned.decide.manual_action import ManualActionFacts, most_context, plan_of, refusal
 from moetuned.decide.supervision import LaunchPlan, Stage, Supervision
 from moetuned.schema.supervision import BackendDo
 
 READY = Supervision("glm", LaunchPlan(8192, 64, 2), stage=Stage.READY)
-FACTS = ByHandFacts(
+FACTS = ManualActionFacts(
     "glm", READY, runs=True, context_changeable=True, minimum_context=1024, most_context=16384
 )  # fmt: skip
 
 
-def with_state(**changes: object) -> ByHandFacts:
+def with_state(**changes: object) -> ManualActionFacts:
     return msgspec.structs.replace(FACTS, state=msgspec.structs.replace(READY, **changes))
 
 
@@ -36,7 +36,7 @@ def test_one_that_runs_may_be_restarted_and_paused_and_not_resumed() -> None:
 
 @pytest.mark.parametrize("do", list(BackendDo))
 def test_what_is_only_watched_is_its_owners(do: BackendDo) -> None:
-    assert f"cannot {do.value} it" in (refusal(ByHandFacts("glm"), do) or "")
+    assert f"cannot {do.value} it" in (refusal(ManualActionFacts("glm"), do) or "")
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_what_is_only_watched_is_its_owners(do: BackendDo) -> None:
         (with_state(stage=Stage.LOADING, restart_began=1.0), None, "loads its model"),
     ],
 )
-def test_a_restart_is_refused_in_a_sentence(facts: ByHandFacts, context: int | None, why: str) -> None:
+def test_a_restart_is_refused_in_a_sentence(facts: ManualActionFacts, context: int | None, why: str) -> None:
     assert why in (refusal(facts, BackendDo.RESTART, context) or "")
 
 
@@ -98,7 +98,7 @@ def test_what_is_not_refused_leads_to_one_process_with_the_context_asked_for(ste
     for step in steps:
         now += 1.0
         if step == "restart":
-            facts = ByHandFacts("glm", state, context_changeable=True, minimum_context=1024, most_context=16384)
+            facts = ManualActionFacts("glm", state, context_changeable=True, minimum_context=1024, most_context=16384)
             if refusal(facts, BackendDo.RESTART, context) is not None:
                 continue
             assert 1024 <= context <= 16384

@@ -8,7 +8,7 @@ from moetuned.daemon import returning
 from moetuned.daemon.relieving import least_context, restart_seconds
 from moetuned.daemon.settings import Settings
 from moetuned.daemon.watched import Watched
-from moetuned.decide import asked_by_hand
+from moetuned.decide import manual_action
 from moetuned.decide.detector_hung import STOPPED_STATES
 from moetuned.decide.estimate import trained_context
 from moetuned.host.clock import Clock
@@ -20,7 +20,7 @@ WAIT_SECONDS = 60.0
 """A restart by hand waits so long for requests that are being answered."""
 
 
-class ByHand:
+class ManualActions:
     """Belongs to the loop's thread."""
 
     def __init__(self, clock: Clock) -> None:
@@ -39,7 +39,7 @@ class ByHand:
         """Status and answer. `now`: a restart does not wait for requests; `dry_run`: nothing is done."""
         if context is not None and do is not BackendDo.RESTART:
             return 400, {"error": "a context can only be given for a restart"}
-        problem = asked_by_hand.refusal(_facts(watched, settings, do, now=now), do, context)
+        problem = manual_action.refusal(_facts(watched, settings, do, now=now), do, context)
         if problem is not None:
             return 409, {"error": problem}
         busy, wait = _busy(watched), 0.0 if now else WAIT_SECONDS
@@ -60,13 +60,13 @@ class ByHand:
                 supervisor.resume_by_hand()
             case BackendDo.RESTART:
                 # What is stopped does not get on with its requests.
-                seconds = 0.0 if is_paused(watched) else wait
-                plan = asked_by_hand.plan_of(supervisor.state, context)
+                seconds = 0.0 if is_stopped(watched) else wait
+                plan = manual_action.plan_of(supervisor.state, context)
                 returning.allow(watched)
                 supervisor.restart_by_hand(plan, context, seconds=seconds)
 
 
-def is_paused(watched: Watched) -> bool:
+def is_stopped(watched: Watched) -> bool:
     """Whether its process is stopped, by moetuned or by somebody else."""
     process = None if watched.sample is None else watched.sample.process
     own = watched.supervisor is not None and watched.supervisor.paused is not None
@@ -84,20 +84,20 @@ def _busy(watched: Watched) -> int | None:
     return None if found is None else int(found)
 
 
-def _facts(watched: Watched, settings: Settings, do: BackendDo, *, now: bool) -> asked_by_hand.ByHandFacts:
+def _facts(watched: Watched, settings: Settings, do: BackendDo, *, now: bool) -> manual_action.ManualActionFacts:
     supervisor = watched.supervisor
-    return asked_by_hand.ByHandFacts(
+    return manual_action.ManualActionFacts(
         backend=watched.name,
         state=None if supervisor is None else supervisor.state,
         waiting=supervisor is not None and supervisor.waits_because is RestartCause.BY_HAND and not now,
         runs=supervisor is not None and supervisor.process is not None,
         # What the last look saw may be over: to stop it again does no harm, to let it go on neither.
-        paused=is_paused(watched)
+        paused=is_stopped(watched)
         if do is BackendDo.RESUME
         else supervisor is not None and supervisor.paused is not None,
         context_changeable=supervisor is not None and supervisor.sets("context"),
         minimum_context=least_context(watched, settings),
-        most_context=asked_by_hand.most_context(trained_tokens(watched), watched.slots_now(), watched.command),
+        most_context=manual_action.most_context(trained_tokens(watched), watched.slots_now(), watched.command),
     )
 
 
@@ -110,7 +110,7 @@ def _answer(
         return BackendAnswer(watched.name, do, done, wall, busy=busy)
     seconds, source = restart_seconds(watched)
     changeable = supervisor.sets("context")
-    plan = asked_by_hand.plan_of(supervisor.state, context)
+    plan = manual_action.plan_of(supervisor.state, context)
     return BackendAnswer(
         backend=watched.name,
         do=do,

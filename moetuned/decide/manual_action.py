@@ -15,7 +15,7 @@ _CHOSEN_BY_FLAG = ("--rope", "--yarn")
 """Flags of llama.cpp that stretch a model beyond what it was trained for; who gives one knows."""
 
 
-class ByHandFacts(msgspec.Struct, frozen=True):
+class ManualActionFacts(msgspec.Struct, frozen=True):
     """What is known of the backend. `state` None: moetuned only watches it. `waiting`: a restart by hand waits for its requests already.
 
     `runs`: it has a process. `paused`: that is stopped. `most_context`: tokens; None: not known, or not limited.
@@ -31,7 +31,7 @@ class ByHandFacts(msgspec.Struct, frozen=True):
     most_context: int | None = None
 
 
-def refusal(facts: ByHandFacts, do: BackendDo, context: int | None = None) -> str | None:
+def refusal(facts: ManualActionFacts, do: BackendDo, context: int | None = None) -> str | None:
     """Why it cannot be done; None: it can. `context`: wanted, tokens."""
     name, state = facts.backend, facts.state
     if state is None:
@@ -52,7 +52,7 @@ def refusal(facts: ByHandFacts, do: BackendDo, context: int | None = None) -> st
     return None if facts.paused else f"{name} is not paused"
 
 
-def _no_restart(facts: ByHandFacts, state: Supervision, context: int | None) -> str | None:
+def _no_restart(facts: ManualActionFacts, state: Supervision, context: int | None) -> str | None:
     name = facts.backend
     if facts.waiting:
         return f"{name} is restarted already, as soon as its requests are answered; --now does not wait for them"

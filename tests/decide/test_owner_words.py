@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from moetuned import backends
-from moetuned.decide.by_hand import by_hand
+from moetuned.decide.owner_words import owner_words
 from moetuned.schema.action import RestartBackend
 from moetuned.schema.relief import StepName
 
@@ -28,16 +28,16 @@ SHORTER = RestartBackend(
     ],
 )
 def test_each_kind_has_its_own_words(kind: str, said: str) -> None:
-    assert by_hand(SHORTER, backends.load(kind).SETTINGS, 4) == said
+    assert owner_words(SHORTER, backends.load(kind).SETTINGS, 4) == said
 
 
 def test_a_variable_of_one_slot_gets_its_part() -> None:
     names = backends.load("ollama").SETTINGS
     plain = RestartBackend("x", 4096, None, "", steps=(StepName.SHORTER_CONTEXT,))
-    assert by_hand(plain, names, 4) == "with OLLAMA_CONTEXT_LENGTH=1024"
-    assert by_hand(plain, names, None) == "with OLLAMA_CONTEXT_LENGTH=4096"
+    assert owner_words(plain, names, 4) == "with OLLAMA_CONTEXT_LENGTH=1024"
+    assert owner_words(plain, names, None) == "with OLLAMA_CONTEXT_LENGTH=4096"
 
 
 def test_what_stays_is_not_said() -> None:
     cache = RestartBackend("x", 4096, 64, "", steps=(StepName.SHRINK_PROMPT_CACHE,))
-    assert by_hand(cache, backends.load("llama-server").SETTINGS, None) == "with -cram 64"
+    assert owner_words(cache, backends.load("llama-server").SETTINGS, None) == "with -cram 64"

@@ -11,7 +11,7 @@ Names = Mapping[str, tuple[SettingNames, ...]]
 """How each of `host.service.VALUES` is given to a backend."""
 
 
-def by_hand(restart: RestartBackend, names: Names, slots: int | None) -> str:
+def owner_words(restart: RestartBackend, names: Names, slots: int | None) -> str:
     """The end of "restart it …": its own flags or variables with their values. `slots`: that it has now; None: unknown, one.
 
     What cannot be given to it is left out; without anything it is said in general.
