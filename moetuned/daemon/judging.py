@@ -195,7 +195,7 @@ class Judge:
     def _relieve(self, watched: Watched, settings: Settings, now: float, backends: Sequence[Watched]) -> None:
         returning.reconsider(watched)
         relieving.relieve(watched, settings, now, self._care, self._announcer, self._neighbours, backends)
-        hanging.end_hung(watched, settings, self._care)
+        hanging.end_hung(watched, settings)
         returning.give_back(watched, settings, now)
 
 

@@ -141,11 +141,15 @@ class ServiceSupervisor(Supervisor):
         """See `Supervisor`: whether it is left alone."""
         return self._closed
 
-    def hung(self) -> None:
+    @property
+    def ends_hung(self) -> bool:
         """See `Supervisor`. Once for each process: one that its manager does not restart would be asked for at every look."""
-        if self.identity is not None and self.identity != self._hung:
-            self._hung = self.identity
-            super().hung()
+        return super().ends_hung and self.identity is not None and self.identity != self._hung
+
+    def hung(self) -> None:
+        """See `Supervisor`."""
+        self._hung = self.identity
+        super().hung()
 
     def kill(self) -> None:
         """See `Supervisor`. By identity alone: by the time it comes to that, the next one may run."""

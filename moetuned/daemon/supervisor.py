@@ -273,6 +273,11 @@ class Supervisor(Pausable, abc.ABC):
         self._fallback = None
         self.note_return(self.returned_at, why)
 
+    @property
+    def ends_hung(self) -> bool:
+        """Whether it would be ended now if it hung: it is not being restarted anyway."""
+        return self.state.stage is sv.Stage.READY
+
     def hung(self) -> None:
         """It hangs, and that was told: end it and start it again. A restart that waits is called off."""
         self.call_off()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 import pytest
 
@@ -21,17 +19,14 @@ class Owner:
     def __init__(self) -> None:
         self.state = Supervision("glm", LaunchPlan(8192), stage=Stage.READY)
         self.hangs = 0
+        self.asked = False
+
+    @property
+    def ends_hung(self) -> bool:
+        return self.state.stage is Stage.READY and not self.asked
 
     def hung(self) -> None:
         self.hangs += 1
-
-
-class Care:
-    def __init__(self) -> None:
-        self.ended = 0
-
-    def end(self, _watched: Watched) -> None:
-        self.ended += 1
 
 
 @pytest.fixture
@@ -55,10 +50,8 @@ def still(watched: Watched, seconds: float, *, hung: bool = True) -> None:
     watched.detector = msgspec.structs.replace(watched.detector, phase=phase)
 
 
-def end(watched: Watched, mode: Mode = Mode.ACT, after: str = "2m") -> Care:
-    care: Any = Care()
-    end_hung(watched, settings_of(Config(relief=Relief(mode=mode, restart_hung=after))), care)
-    return care
+def end(watched: Watched, mode: Mode = Mode.ACT, after: str = "2m") -> None:
+    end_hung(watched, settings_of(Config(relief=Relief(mode=mode, restart_hung=after))))
 
 
 def test_it_is_ended_after_its_time(watched: Watched, owner: Owner) -> None:
@@ -66,7 +59,7 @@ def test_it_is_ended_after_its_time(watched: Watched, owner: Owner) -> None:
     end(watched)
     assert owner.hangs == 0
     still(watched, 120.0)
-    assert end(watched).ended == 1
+    end(watched)
     assert (owner.hangs, watched.would_do) == (1, ())
 
 
@@ -94,6 +87,16 @@ def test_it_is_left_alone(watched: Watched, owner: Owner, monkeypatch: pytest.Mo
     assert watched.would_do == ()
 
 
-def test_one_that_nobody_supervises_is_left_alone(watched: Watched) -> None:
+def test_one_that_nobody_supervises_is_left_alone(watched: Watched, owner: Owner) -> None:
     watched.supervisor = None
-    assert end(watched).ended == 0
+    end(watched)
+    assert (owner.hangs, watched.would_do) == (0, ())
+
+
+def test_one_whose_manager_was_asked_already_is_named_no_more(
+    watched: Watched, owner: Owner, caplog: pytest.LogCaptureFixture
+) -> None:
+    owner.asked = True
+    end(watched)
+    end(watched, Mode.OBSERVE)
+    assert (owner.hangs, watched.would_do, caplog.messages) == (0, (), [])

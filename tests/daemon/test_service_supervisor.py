@@ -268,14 +268,14 @@ def test_one_that_hangs_is_restarted_by_its_manager_and_only_asked_for_once(rig:
     rig.service.refusal = "systemctl did not end within 20 s"
     rig.workers.finish("restarting", really=True)
     assert rig.supervisor.state.stage is Stage.READY
-    rig.supervisor.hung()
-    assert rig.supervisor.state.stage is Stage.READY
+    assert not rig.supervisor.ends_hung
     rig.service.refusal = None
     rig.end(first)
     rig.run_as(200)
     rig.look()
     rig.look()
     rig.supervisor.healthy()
+    assert rig.supervisor.ends_hung
     rig.supervisor.hung()
     rig.workers.finish("restarting", really=True)
     assert rig.service.asked == [{"context": "8192"}]
