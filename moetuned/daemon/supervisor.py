@@ -357,11 +357,11 @@ class Supervisor(Pausable, abc.ABC):
         self._due = due
 
     def _save(self, plan: sv.LaunchPlan, until: float) -> None:
-        def done(count: int) -> None:
-            self._do(sv.saved(self.state, self._clock.monotonic(), count))
+        def done(count: int, lost: int) -> None:
+            self._do(sv.saved(self.state, self._clock.monotonic(), count, lost))
 
         if self.conversations is None:
-            done(0)
+            done(0, 0)
         else:
             self.conversations.save(plan, until, done)
 

@@ -87,7 +87,7 @@ def _gone(state: Supervision, *, down: bool) -> Supervision:
     state = _replace(
         state, stage=Stage.STOPPED, next_plan=None, kill_at=None, retry_at=None, restart_began=None, down=down
     )
-    return _replace(state, drain_began=None, drain_until=None, stage_until=None, holds=False, busy=None)
+    return _replace(state, drain_began=None, drain_until=None, stage_until=None, holds=False, busy=None, lost=0)
 
 
 def answered(state: Supervision, now: float) -> Supervision:

@@ -123,7 +123,7 @@ class FakeConversations:
     def why_lost(self, now: sv.LaunchPlan, then: sv.LaunchPlan) -> str | None:
         return self.lost
 
-    def save(self, then: sv.LaunchPlan, until: float, done: Callable[[int], None]) -> None:
+    def save(self, then: sv.LaunchPlan, until: float, done: Callable[[int, int], None]) -> None:
         self.did.append("save")
         self.done = done
 

@@ -49,7 +49,7 @@ def test_its_conversations_are_saved_kept_while_it_restarts_and_read_again(rig: 
     supervisor.restart(SHORT, seconds=30.0)
     supervisor.hear(0, rig.clock.now)
     assert kept.did[-1] == "save"
-    kept.done(1)
+    kept.done(1, 0)
     rig.end(rig.spawn.started[0], 0)
     supervisor.tick()
     supervisor.healthy()
@@ -61,12 +61,27 @@ def test_its_conversations_are_saved_kept_while_it_restarts_and_read_again(rig: 
     assert "1 conversation goes on" in rig.said[-1][1]
 
 
+def test_conversations_that_were_not_saved_are_told(rig: Rig) -> None:
+    supervisor = ready(rig)
+    kept = supervisor.conversations = FakeConversations()  # type: ignore[assignment]
+    supervisor.restart(SHORT, seconds=30.0)
+    supervisor.hear(0, rig.clock.now)
+    kept.done(0, 2)
+    rig.end(rig.spawn.started[0], 0)
+    supervisor.healthy()
+    assert "; 2 conversations were lost; " in rig.said[-1][1]
+    supervisor.restart(SHORT)
+    rig.end(rig.spawn.started[1], 0)
+    supervisor.healthy()
+    assert "lost" not in rig.said[-1][1]
+
+
 def test_what_was_saved_goes_when_it_does_not_come_back(rig: Rig) -> None:
     supervisor = ready(rig)
     kept = supervisor.conversations = FakeConversations()  # type: ignore[assignment]
     supervisor.restart(SHORT, seconds=30.0)
     supervisor.hear(0, rig.clock.now)
-    kept.done(1)
+    kept.done(1, 0)
     rig.end(rig.spawn.started[0], 0)
     assert kept.did[-1] == "save"
     rig.end(rig.spawn.started[1], 1)

@@ -190,9 +190,7 @@ class Life(RuleBasedStateMachine):
 
     @rule(kept=st.integers(0, 2), lost=st.integers(0, 2))
     def conversations_are_done(self, kept: int, lost: int) -> None:
-        if self.conversations.did[-1:] == ["save"]:
-            self.conversations.done(kept)
-        elif self.conversations.did[-1:] == ["restore"]:
+        if self.conversations.did[-1:] == ["save"] or self.conversations.did[-1:] == ["restore"]:
             self.conversations.done(kept, lost)
 
     @rule()
