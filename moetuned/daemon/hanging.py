@@ -30,6 +30,22 @@ def end_hung(watched: Watched, settings: Settings) -> None:
     supervisor.hung()
 
 
+def outlook(watched: Watched, settings: Settings) -> str:
+    """Whether moetuned restarts one that hangs, or why not: the sentence after "restart it"."""
+    supervisor, limit = watched.supervisor, settings.restart_hung_seconds
+    if supervisor is None:
+        return "moetuned does not: it only watches it"
+    if limit is None:
+        return "moetuned does not: relief.restart_hung is off"
+    if not settings.act:
+        return "moetuned does not: relief.mode is observe"
+    if not supervisor.ends_hung:
+        return f"moetuned does not: {supervisor.who} was asked for that already"
+    if watched.process is not None and is_frozen(watched.process.pid) is None:
+        return "moetuned does not while it is not known whether its cgroup is frozen"
+    return f"moetuned does so once it has hung for {format_duration(limit)} (relief.restart_hung)"
+
+
 def is_paused(watched: Watched) -> bool:
     """Whether its process is known to be frozen by its cgroup."""
     return watched.process is not None and is_frozen(watched.process.pid) is True

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from moetuned.daemon import hanging
-from moetuned.daemon.hanging import end_hung
+from moetuned.daemon.hanging import end_hung, outlook
 from moetuned.daemon.settings import settings_of
 from moetuned.daemon.watched import Watched
 from moetuned.decide.detector_hung import Stillness
@@ -20,6 +20,7 @@ class Owner:
         self.state = Supervision("glm", LaunchPlan(8192), stage=Stage.READY)
         self.hangs = 0
         self.asked = False
+        self.who = "llama.service"
 
     @property
     def ends_hung(self) -> bool:
@@ -100,3 +101,31 @@ def test_one_whose_manager_was_asked_already_is_named_no_more(
     end(watched)
     end(watched, Mode.OBSERVE)
     assert (owner.hangs, watched.would_do, caplog.messages) == (0, (), [])
+
+
+@pytest.mark.parametrize(
+    ("why", "said"),
+    [
+        ("act", "moetuned does so once it has hung for 2 min (relief.restart_hung)"),
+        ("observe", "moetuned does not: relief.mode is observe"),
+        ("off", "moetuned does not: relief.restart_hung is off"),
+        ("asked", "moetuned does not: llama.service was asked for that already"),
+        ("watched", "moetuned does not: it only watches it"),
+        ("perhaps frozen", "moetuned does not while it is not known whether its cgroup is frozen"),
+    ],
+)
+def test_it_is_told_whether_it_is_restarted(
+    watched: Watched, owner: Owner, monkeypatch: pytest.MonkeyPatch, why: str, said: str
+) -> None:
+    owner.asked = why == "asked"
+    if why == "watched":
+        watched.supervisor = None
+    if why == "perhaps frozen":
+        monkeypatch.setattr(hanging, "is_frozen", lambda pid: None)
+    mode = Mode.OBSERVE if why == "observe" else Mode.ACT
+    settings = settings_of(Config(relief=Relief(mode=mode, restart_hung="off" if why == "off" else "2m")))
+    assert outlook(watched, settings) == said
+    if why != "act":
+        hangs = owner.hangs
+        end_hung(watched, settings)
+        assert owner.hangs == hangs
