@@ -435,10 +435,11 @@ class Supervisor(Pausable, abc.ABC):
         self._watch(process)
         if record.ending:
             log.info("%s: that moetuned had asked it to end; doing the rest of that", self.config.name)
-            self._end_again(record.next_plan or preferred_plan(self.config))
+            hurry = record.relief_at is not None
+            self._end_again(record.next_plan or preferred_plan(self.config), hurry=hurry)
 
-    def _end_again(self, next_plan: sv.LaunchPlan) -> None:
-        self._do(sv.restart(self.state, next_plan, self._clock.monotonic()))
+    def _end_again(self, next_plan: sv.LaunchPlan, *, hurry: bool) -> None:
+        self._do(sv.restart(self.state, next_plan, self._clock.monotonic(), hurry=hurry))
 
     def _watch(self, process: spawn.SupervisedProcess) -> None:
         self.process, self._ran = process, True
