@@ -6,15 +6,14 @@ The ways are `daemon.process_supervisor`, of a child of the daemon, and `daemon.
 from __future__ import annotations
 
 import abc
-import contextlib
 import logging
 import selectors
-import signal
 from collections.abc import Callable
 
 import msgspec
 
 from moetuned.daemon.conversations import Conversations
+from moetuned.daemon.left_behind import LeftBehind
 from moetuned.daemon.loop import Loop
 from moetuned.daemon.pausing import Pausable
 from moetuned.decide import supervision as sv
@@ -22,8 +21,7 @@ from moetuned.decide.exit_cause import Cause, Ending
 from moetuned.decide.launch_command import preferred_plan, words_of
 from moetuned.host import spawn
 from moetuned.host.clock import Clock
-from moetuned.host.processes import ProcessHandle, ProcessIdentity
-from moetuned.host.started_processes import left_in_session
+from moetuned.host.processes import ProcessIdentity
 from moetuned.schema.backend_description import BackendDescription
 from moetuned.schema.config import Backend
 from moetuned.schema.event import EventName
@@ -70,8 +68,7 @@ class Supervisor(Pausable, abc.ABC):
         """A restart that waits: because of what, in one sentence, and with what. It counts once it begins."""
         self.before_end: Callable[[], None] = lambda: None
         """Called when its process is about to be told to end."""
-        self._left: dict[int, ProcessHandle] = {}
-        """What the process that ended left in its session and has not ended yet, by descriptor."""
+        self._left = LeftBehind(config.name, loop)
         self.state = sv.Supervision(config.name, preferred_plan(config), timing)
         self.restarts: tuple[Restart, ...] = ()
         """The last ones since the daemon started, oldest first."""
@@ -288,10 +285,7 @@ class Supervisor(Pausable, abc.ABC):
     def let_go(self) -> None:
         """Stop watching without ending it: the next daemon takes it over."""
         self.let_on()
-        for descriptor, handle in self._left.items():
-            self._loop.remove(descriptor)
-            handle.close()
-        self._left = {}
+        self._left.let_go()
         if self.process is not None:
             self._loop.remove(self.process.fileno())
             self.process.close()
@@ -456,34 +450,8 @@ class Supervisor(Pausable, abc.ABC):
         self.let_on()
         log.info("%s: process %d %s", self.config.name, identity.pid, how)
         if record is not None and record.start_word is not None:
-            self._end_left(identity, record.start_word, how)
-        if not self._left:
-            self._gone(identity, how)
-
-    def _end_left(self, identity: ProcessIdentity, word: str, how: spawn.Exit) -> None:
-        """What it left in its session goes with it; nothing is started while some of that lives."""
-        try:
-            left = left_in_session(identity.pid, word)
-        except (OSError, ValueError) as error:
-            log.warning("%s: what it left behind cannot be looked for: %s", self.config.name, error)
-            return
-        for handle in left:
-            log.info("%s: ending process %d, which it left behind", self.config.name, handle.identity.pid)
-            with contextlib.suppress(PermissionError):
-                handle.send(signal.SIGKILL)
-            self._left[handle.fileno()] = handle
-
-            def ended(_events: int, handle: ProcessHandle = handle) -> None:
-                self._left_ended(handle, identity, how)
-
-            self._loop.add(handle.fileno(), selectors.EVENT_READ, ended)
-
-    def _left_ended(self, handle: ProcessHandle, identity: ProcessIdentity, how: spawn.Exit) -> None:
-        descriptor = handle.fileno()
-        self._loop.remove(descriptor)
-        self._left.pop(descriptor, None)
-        handle.close()
-        if not self._left:
+            self._left.end(identity, record.start_word, lambda: self._gone(identity, how))
+        else:
             self._gone(identity, how)
 
     def _gone(self, identity: ProcessIdentity, how: spawn.Exit) -> None:

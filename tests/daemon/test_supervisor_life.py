@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from supervisor_rig import COMMAND, TIMING, FakeConversations, backend, use_fakes
 
-from moetuned.daemon import pausing, recorded, supervisor
+from moetuned.daemon import left_behind, pausing, recorded
 from moetuned.daemon import service_supervisor as service_module
 from moetuned.daemon.loop import Loop
 from moetuned.daemon.process_supervisor import Ended, Prepared, ProcessSupervisor
@@ -138,7 +138,7 @@ class Life(RuleBasedStateMachine):
         self.patch.setattr(recorded, "variables", lambda pid, _names: self.world.marks[pid])
         self.patch.setattr(recorded, "command_line", lambda _pid: ("server",))
         self.patch.setattr(backend_record, "find_started", self.world.find_started)
-        self.patch.setattr(supervisor, "left_in_session", lambda _session, _word: ())
+        self.patch.setattr(left_behind, "left_in_session", lambda _session, _word: ())
         self.patch.setattr(pausing, "PauseGuard", FakeGuard)
         self.said: list[tuple[EventName, str]] = []
         self.begun = 0
