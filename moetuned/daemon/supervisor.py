@@ -35,6 +35,15 @@ _RESTARTS = 8
 """So many of the last restarts are shown."""
 
 
+class _Waiting(msgspec.Struct, frozen=True):
+    """A restart: because of what, in one sentence, and with what. `context`: the one that somebody asked for."""
+
+    cause: RestartCause
+    why: str
+    plan: sv.LaunchPlan
+    context: int | None = None
+
+
 class Supervisor(Pausable, abc.ABC):
     """One backend and its process. Belongs to the loop's thread; `say` gets the events."""
 
@@ -55,8 +64,6 @@ class Supervisor(Pausable, abc.ABC):
         """Whether an earlier daemon started the process that runs."""
         self.adopted_age_seconds: float | None = None
         """How long ago an earlier daemon started the process that was taken over; None when it was not, or is not known."""
-        self._fallback: sv.LaunchPlan | None = None
-        """What it ran with before it was given more, until it is ready with that."""
         self.load_seconds: float | None = None
         """How long it took from its last start until it was ready; None: not seen yet."""
         self._started_at: float | None = None
@@ -64,8 +71,8 @@ class Supervisor(Pausable, abc.ABC):
         """What was different at its last start from what the config asks for, and why; None: nothing."""
         self.conversations: Conversations | None = None
         """What saves its conversations over a restart; None: nothing does."""
-        self._waiting: tuple[RestartCause, str, sv.LaunchPlan] | None = None
-        """A restart that waits: because of what, in one sentence, and with what. It counts once it begins."""
+        self._waiting: _Waiting | None = None
+        """A restart that waits. It counts once it begins."""
         self.before_end: Callable[[], None] = lambda: None
         """Called when its process is about to be told to end."""
         self._left = LeftBehind(config.name, loop)
@@ -73,8 +80,6 @@ class Supervisor(Pausable, abc.ABC):
         self.restarts: tuple[Restart, ...] = ()
         """The last ones since the daemon started, oldest first."""
         self.restarts_by_cause: dict[str, int] = {}
-        self.chosen_context: int | None = None
-        """The context that somebody asked for by hand; until relief or the config wants another one."""
         self.cause: RestartCause | None = None
         """Of the start that is made next, or was made last; None: it was the first."""
         self._restart_at: float | None = None
@@ -138,29 +143,26 @@ class Supervisor(Pausable, abc.ABC):
 
         `end_seconds`: so long it may take to end by itself where it is told so at once; None: as long as in any restart. Its conversations are saved, if they can be and there is time. Until its process is told to end, `call_off` takes that back.
         """
-        self._drain(RestartCause.RELIEF, why, plan, seconds, end_seconds)
+        self._drain(_Waiting(RestartCause.RELIEF, why, plan), seconds, end_seconds)
 
     def give_back(self, plan: sv.LaunchPlan, why: str, *, seconds: float = 0.0) -> None:
         """The same to give back what relief took; that counts for no cool-down, and is taken back when it does not start."""
-        self._drain(RestartCause.RETURN, why, plan, seconds)
+        self._drain(_Waiting(RestartCause.RETURN, why, plan), seconds)
 
     def restart_by_hand(self, plan: sv.LaunchPlan, context: int | None = None, *, seconds: float = 0.0) -> None:
         """The same because somebody asked for it; that counts for no cool-down. `context`: the one that was asked for."""
-        self.chosen_context = context or self.chosen_context
         why = "somebody asked for it"
         if context is not None:
             why += f", with a context of {context} tokens"
-        self._drain(RestartCause.BY_HAND, why, plan, seconds)
+        self._drain(_Waiting(RestartCause.BY_HAND, why, plan, context), seconds)
 
-    def _drain(
-        self, cause: RestartCause, why: str, plan: sv.LaunchPlan, seconds: float, end_seconds: float | None = None
-    ) -> None:
+    def _drain(self, waiting: _Waiting, seconds: float, end_seconds: float | None = None) -> None:
+        plan, hurry = waiting.plan, waiting.cause is RestartCause.RELIEF
         kept = self.conversations is not None and self.conversations.why_lost(self.state.plan, plan) is None
         now = self._clock.monotonic()
-        self._waiting = (cause, why, plan)
+        self._waiting = waiting
         if self.state.stage is not sv.Stage.READY or seconds <= 0:
             self._begin_restart(now)
-        hurry = cause is RestartCause.RELIEF
         self._do(sv.drain(self.state, plan, now, seconds, saves=kept, hurry=hurry, end_seconds=end_seconds))
 
     def _begin_restart(self, now: float) -> None:
@@ -168,14 +170,14 @@ class Supervisor(Pausable, abc.ABC):
         waiting, self._waiting = self._waiting, None
         if waiting is None:
             return
-        cause, why, plan = waiting
-        self._fallback = self.state.plan if cause is RestartCause.RETURN else None
-        self.say(EventName.BACKEND_RESTARTING, f"{self.config.name} is restarted: {why}")
-        if cause is RestartCause.RELIEF:
+        self._fallback = self.state.plan if waiting.cause is RestartCause.RETURN else None
+        self.say(EventName.BACKEND_RESTARTING, f"{self.config.name} is restarted: {waiting.why}")
+        if waiting.cause is RestartCause.RELIEF:
             self.chosen_context = None
             # Recorded with the process that is started: a restart that a killed daemon did not finish must not hold up the next one.
             self.relief_restarts = (*self.relief_restarts, now)[-backend_record.MOST_RESTARTS :]
-        self._note_restart(cause, why, plan)
+        self.chosen_context = waiting.context or self.chosen_context
+        self._note_restart(waiting.cause, waiting.why, waiting.plan)
 
     @property
     def draining(self) -> bool:
@@ -185,7 +187,7 @@ class Supervisor(Pausable, abc.ABC):
     @property
     def waits_because(self) -> RestartCause | None:
         """Because of what it is made; None: none waits."""
-        return self._waiting[0] if self.draining and self._waiting is not None else None
+        return self._waiting.cause if self.draining and self._waiting is not None else None
 
     @property
     def restarting(self) -> bool:
@@ -242,7 +244,7 @@ class Supervisor(Pausable, abc.ABC):
 
     def healthy(self) -> None:
         """It answered that it is ready."""
-        self._fallback = None
+        self._note_ready()
         if self.state.stage is sv.Stage.LOADING and self._restart_at is not None:
             took, self._restart_at = self._clock.monotonic() - self._restart_at, None
             last = msgspec.structs.replace(
@@ -333,7 +335,6 @@ class Supervisor(Pausable, abc.ABC):
         self._come_back()
 
     def _have_end(self, command: sv.Terminate | sv.Ask) -> None:
-        self._begin_restart(self.state.restart_began or self._clock.monotonic())
         self.before_end()
         if isinstance(command, sv.Ask):
             self._ask(command.plan)
@@ -389,12 +390,21 @@ class Supervisor(Pausable, abc.ABC):
     def _note_ending(self) -> None:
         """Before it is asked to end: a daemon that is killed then leaves a process that may not answer any more, and half a restart."""
         record, state = self._recorded, self.state
-        if record is None or state.stage is not sv.Stage.STOPPING:
+        if state.stage is not sv.Stage.STOPPING:
+            return
+        self._begin_restart(state.restart_began or self._clock.monotonic())
+        if record is None:
             return
         if not record.ending or record.next_plan != state.next_plan:
-            waiting = self._waiting is not None and self._waiting[0] is RestartCause.RELIEF
-            relief_at = state.restart_began if waiting or state.restart_began in self.relief_restarts else None
-            ending = msgspec.structs.replace(record, ending=True, next_plan=state.next_plan, relief_at=relief_at)
+            ending = msgspec.structs.replace(
+                record,
+                ending=True,
+                next_plan=state.next_plan,
+                relief_at=state.restart_began if state.restart_began in self.relief_restarts else None,
+                fallback=self._fallback,
+                chosen_context=self.chosen_context,
+                chosen_over=self._chosen_over,
+            )
             self._amend(ending, "that it is being ended")
 
     def _adopt(self) -> bool:
@@ -403,15 +413,28 @@ class Supervisor(Pausable, abc.ABC):
         if record is not None and process is not None:
             self._take_over(record, process)
             return True
-        if record is not None and self._looks_back_at is None and record.ending and record.next_plan is not None:
-            log.info("%s: an earlier moetuned ended it to restart it; doing the rest of that", self.config.name)
-            self.state = msgspec.structs.replace(self.state, plan=record.next_plan)
+        if record is not None and self._looks_back_at is None:
+            self._go_on(record)
         return False
 
+    def _go_on(self, record: backend_record.BackendRecord) -> None:
+        """Its process of an earlier daemon runs no more: what the next one is started with."""
+        plan, fallback = self.state.plan, None if self.managed else record.fallback
+        if self.chosen_context is not None:
+            plan = msgspec.structs.replace(plan, context_length=self.chosen_context)
+        if record.ending and record.next_plan is not None:
+            log.info("%s: an earlier moetuned ended it to restart it; doing the rest of that", self.config.name)
+            plan, self._fallback = record.next_plan, fallback
+        elif fallback is not None and record.pid is None:
+            plan, self._fallback = backend_record.plan_of(record), fallback
+        self.state = msgspec.structs.replace(self.state, plan=plan)
+        if fallback is not None and self._fallback is None:
+            self._fallback = fallback
+            self._fall_back("with what was given back it ended before it was seen to be ready")
+
     def _take_over(self, record: backend_record.BackendRecord, process: spawn.SupervisedProcess) -> None:
-        plan = sv.LaunchPlan(
-            record.context_length, record.prompt_cache_mib, record.slots, record.checkpoints, record.cache_type
-        )
+        plan = backend_record.plan_of(record)
+        self._fallback = record.fallback
         self.load_seconds = record.load_seconds
         self.paused_wall_seconds = record.paused_wall_seconds
         self.state = sv.adopt(self.state, plan)
