@@ -97,11 +97,13 @@ class Recorded:
         """What the config asks for while it has a context that somebody chose: another config forgets that choice."""
         return None if self.chosen_context is None else preferred_plan(self.config)
 
-    def _note_ready(self) -> None:
+    def _note_ready(self, load_seconds: float | None) -> None:
         """It is ready with what it was given, which the next daemon need not take back."""
         self._fallback = None
-        if self._recorded is not None and self._recorded.fallback is not None:
-            self._amend(msgspec.structs.replace(self._recorded, fallback=None), "that it is ready")
+        if self._recorded is not None:
+            ready = msgspec.structs.replace(self._recorded, fallback=None, load_seconds=load_seconds)
+            if ready != self._recorded:
+                self._amend(ready, "that it is ready, and how long it loaded")
 
     def _amend(self, record: backend_record.BackendRecord, what: str) -> None:
         # Also when it cannot be written, which is then tried again no sooner than for the next change.

@@ -76,7 +76,7 @@ class Owner:
     paused_wall_seconds: float | None = None
     conversations: Conversations | None = None
     draining = held = pausable = False
-    waits_because = None
+    waits_because = check = None
     before_restart: str | None = None
 
     @property

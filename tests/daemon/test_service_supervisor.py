@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from daemon_fakes import FakeClock, FakeGuard, FakeProcess, FakeSpawn, HeldWorkers
-from supervisor_rig import use_fakes
+from supervisor_rig import FakeCheck, use_fakes
 
 from moetuned.daemon import pausing, recorded
 from moetuned.daemon import service_supervisor as module
@@ -295,6 +295,20 @@ def test_a_refusal_of_what_an_earlier_daemon_had_begun_is_told_as_what_it_is(rig
     rig.workers.finish("restarting", really=True)
     name = EventName.RELIEF_EXHAUSTED if to_free_memory else EventName.BACKEND_NOT_RESTARTED
     assert rig.said[-1][0] is name
+
+
+def test_the_manager_is_not_asked_for_one_that_could_not_start_again(rig: Rig) -> None:
+    running(rig)
+    check = FakeCheck()
+    rig.supervisor.check = check  # type: ignore[assignment]
+    rig.supervisor.restart_by_hand(LaunchPlan(2048), 2048)
+    check.answer("its model /m.gguf is not there")
+    assert not any(key.startswith("restarting") for _, key, *_ in rig.workers.jobs)
+    assert rig.said[-1][0] is EventName.BACKEND_NOT_RESTARTED
+    rig.supervisor.restart_by_hand(LaunchPlan(2048), 2048)
+    check.answer(None)
+    rig.workers.finish("restarting", really=True)
+    assert rig.service.asked == [{"context": "2048"}]
 
 
 def test_one_that_hangs_is_restarted_by_its_manager_and_only_asked_for_once(rig: Rig) -> None:
