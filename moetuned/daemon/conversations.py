@@ -49,13 +49,13 @@ class Conversations:
 
         self._submit("sweeping", lambda: slot_files.remove_old(self._name, pid, directory), done)
 
-    def save(self, then: LaunchPlan, until: float, done: Callable[[int], None]) -> None:
-        """Save what fits a restart to `then`; `done` gets how many, in the loop. Not called any more after `discard`."""
-        facts, turn = self._facts(), object()
+    def save(self, then: LaunchPlan, until: float, done: Callable[[int, int], None]) -> None:
+        """Save what fits a restart to `then`; `done` gets how many were and how many were not, in the loop. Not called any more after `discard`."""
+        facts, turn, longest = self._facts(), object(), then.context_length
         self._turn = turn
         url, pid, directory, cost = facts.url, facts.pid, facts.directory, facts.kv_bytes_per_token
         if url is None or pid is None or directory is None or cost is None:
-            done(0)
+            done(0, 0)
             return
 
         def saved(found: SavedSlots | None, error: BaseException | None) -> None:
@@ -65,14 +65,13 @@ class Conversations:
             self._turn, self._saved = None, found
             for sentence in (f"none: {error}",) if found is None else found.skipped:
                 log.warning("%s: conversations that are not saved: %s", self._name, sentence)
-            done(0 if found is None else len(found.files))
+            done(*((0, 0) if found is None else (len(found.files), found.lost)))
 
-        longest = then.context_length
         if not self._submit(
             "saving", lambda: slot_files.save_slots(self._name, url, pid, directory, cost, longest, until), saved
         ):
             self._turn = None
-            done(0)
+            done(0, 0)
 
     def restore(self, until: float, done: Callable[[int, int], None]) -> None:
         """Read them again; `done` gets how many were and how many were not. Not called any more after `discard`."""

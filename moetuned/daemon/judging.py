@@ -142,6 +142,9 @@ class Judge:
                 if not _tells(watched, begun, oom_killed=oom_killed):
                     continue
                 begun = msgspec.structs.replace(begun, name=_exact(begun, oom_killed=oom_killed))
+            if begun.name is EventName.BACKEND_HUNG:
+                message = f"{begun.message}. {hanging.outlook(watched, settings)}"
+                begun = msgspec.structs.replace(begun, message=message)
             if begun.name is EventName.MEMORY_NEAR_LIMIT:
                 advice = relieving.advice(watched, settings, now)
                 if advice is not None:
@@ -195,7 +198,7 @@ class Judge:
     def _relieve(self, watched: Watched, settings: Settings, now: float, backends: Sequence[Watched]) -> None:
         returning.reconsider(watched)
         relieving.relieve(watched, settings, now, self._care, self._announcer, self._neighbours, backends)
-        hanging.end_hung(watched, settings, self._care)
+        hanging.end_hung(watched, settings)
         returning.give_back(watched, settings, now)
 
 

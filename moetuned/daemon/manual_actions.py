@@ -46,7 +46,7 @@ class ManualActions:
         answer = _answer(watched, do, context, busy, wait, self._clock.wall(), done=not dry_run)
         if not dry_run:
             log.info("%s: somebody asked to %s it", watched.name, do.value)
-            self._do(watched, do, context, wait if busy else 0.0)
+            self._do(watched, do, context, wait)
         return 200 if dry_run else 202, answer
 
     @staticmethod

@@ -11,6 +11,7 @@ from moetuned.decide.exit_cause import Cause, Obstacle
 from moetuned.gguf.split_files import part_names
 from moetuned.host.listening import is_taken, who_listens
 from moetuned.host.process_looks import Who
+from moetuned.schema.backend_description import BackendDescription
 from moetuned.schema.supervise import SuperviseProcess
 
 _SHOWN_LENGTH = 200
@@ -23,20 +24,34 @@ def find_obstacle(
 
     `known`: what there was the last time; who has the port is not looked for again while it is taken.
     """
-    kind = backends.find(argv)
-    if kind is None:
+    missing = model_obstacle(supervise, argv, environ)
+    if missing is not None:
+        return missing
+    said = _described(supervise, argv, environ)
+    if said is None:
         return None
-    said = kind.describe(argv, {**environ, **supervise.environment})
-    if said.model_path is not None:
-        problem = model_problem(os.path.join(supervise.directory or "/", said.model_path))
-        if problem is not None:
-            return Obstacle(Cause.MODEL_MISSING, problem)
     host, port = _address(said.url)
     if port is None or not is_taken(host, port):
         return None
     if known is not None and known.cause is Cause.PORT_TAKEN:
         return known
     return Obstacle(Cause.PORT_TAKEN, f"port {port} is taken by {_told(who_listens(port))}")
+
+
+def model_obstacle(supervise: SuperviseProcess, argv: Sequence[str], environ: Mapping[str, str]) -> Obstacle | None:
+    """That its model cannot be read; None also where its command line does not tell which it wants. May block."""
+    said = _described(supervise, argv, environ)
+    if said is None or said.model_path is None:
+        return None
+    problem = model_problem(os.path.join(supervise.directory or "/", said.model_path))
+    return None if problem is None else Obstacle(Cause.MODEL_MISSING, problem)
+
+
+def _described(
+    supervise: SuperviseProcess, argv: Sequence[str], environ: Mapping[str, str]
+) -> BackendDescription | None:
+    kind = backends.find(argv)
+    return None if kind is None else kind.describe(argv, {**environ, **supervise.environment})
 
 
 def model_problem(path: str) -> str | None:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import msgspec
 
 from moetuned.decide import supervision as sv
+from moetuned.decide.launch_command import preferred_plan
 from moetuned.host import spawn
 from moetuned.host.clock import Clock
 from moetuned.host.processes import ProcessHandle, ProcessIdentity, command_line, variables
@@ -44,6 +45,10 @@ class Recorded:
         """Monotonic seconds of the last restart that gave back what relief took, also one of an earlier daemon in this boot."""
         self.return_blocked: str | None = None
         """Why none does any more; None: one may."""
+        self.chosen_context: int | None = None
+        """The context that somebody asked for by hand; until relief or the config wants another one."""
+        self._fallback: sv.LaunchPlan | None = None
+        """What it ran with before it was given more, until it is ready with that."""
         self._recorded: backend_record.BackendRecord | None = None
         self._looks_back_at: float | None = None
         """When it is looked again for what an earlier daemon began; until then nothing is started."""
@@ -87,6 +92,19 @@ class Recorded:
             record = msgspec.structs.replace(self._recorded, returned_at=returned_at, return_blocked=blocked)
             self._amend(record, "that something was given back")
 
+    @property
+    def _chosen_over(self) -> sv.LaunchPlan | None:
+        """What the config asks for while it has a context that somebody chose: another config forgets that choice."""
+        return None if self.chosen_context is None else preferred_plan(self.config)
+
+    def _note_ready(self, load_seconds: float | None) -> None:
+        """It is ready with what it was given, which the next daemon need not take back."""
+        self._fallback = None
+        if self._recorded is not None:
+            ready = msgspec.structs.replace(self._recorded, fallback=None, load_seconds=load_seconds)
+            if ready != self._recorded:
+                self._amend(ready, "that it is ready, and how long it loaded")
+
     def _amend(self, record: backend_record.BackendRecord, what: str) -> None:
         # Also when it cannot be written, which is then tried again no sooner than for the next change.
         self._recorded = record
@@ -122,6 +140,9 @@ class Recorded:
                 returned_at=self.returned_at,
                 return_blocked=self.return_blocked,
                 managed=self.managed,
+                fallback=self._fallback,
+                chosen_context=self.chosen_context,
+                chosen_over=self._chosen_over,
             )
             backend_record.write(record, self._directory)
             self._recorded = record
@@ -176,6 +197,8 @@ class Recorded:
         self.return_blocked = record.return_blocked
         if record.returned_at is not None and record.returned_at <= now:
             self.returned_at = record.returned_at
+        if record.chosen_over == preferred_plan(self.config):
+            self.chosen_context = record.chosen_context
         if record.managed != self.managed:
             return None
         identity = backend_record.process_of(record)

@@ -222,6 +222,7 @@ def relief_facts(watched: Watched, settings: Settings) -> relief.ReliefFacts:
         restart_seconds=seconds,
         restart_source=source,
         draining=supervisor is not None and supervisor.draining,
+        obstacle=None if supervisor is None or supervisor.check is None else supervisor.check.obstacle,
         pausable=settings.pause and supervisor is not None and supervisor.pausable,
         held=supervisor is not None and supervisor.held,
         kind=watched.kind,

@@ -48,6 +48,8 @@ def give_back(watched: Watched, settings: Settings, now: float) -> None:
 def reconsider(watched: Watched) -> None:
     """A restart that gives something back and waits is not made when somebody asks something meanwhile, or memory is not well any more."""
     supervisor = watched.supervisor
+    if supervisor is not None:
+        _note_obstacle(watched, supervisor)
     if supervisor is None or supervisor.waits_because is not RestartCause.RETURN:
         return
     if watched.verdict.memory is MemoryState.OK and watched.verdict.phase is Phase.IDLE:
@@ -55,6 +57,14 @@ def reconsider(watched: Watched) -> None:
     supervisor.call_off()
     report(watched, "did not give it back: it is asked something, or memory is not well any more")
     _remember(watched, supervisor, context_return.ReturnState(blocked=watched.returning.blocked))
+
+
+def _note_obstacle(watched: Watched, supervisor: Supervisor) -> None:
+    """A return that was not made because it could not have started again counts for nothing."""
+    found, at = None if supervisor.check is None else supervisor.check.obstructed, watched.returning.returned_at
+    if found is not None and found.cause is RestartCause.RETURN and at is not None and found.at >= at:
+        report(watched, f"did not give it back: {found.why}")
+        _remember(watched, supervisor, context_return.ReturnState(blocked=watched.returning.blocked))
 
 
 def allow(watched: Watched) -> None:
@@ -125,8 +135,12 @@ def _wanted(supervisor: Supervisor) -> LaunchPlan:
 
 
 def _against(watched: Watched) -> str | None:
-    if watched.supervisor is not None and watched.supervisor.paused is not None:
+    supervisor = watched.supervisor
+    if supervisor is not None and supervisor.paused is not None:
         return "it goes on"
+    obstacle = None if supervisor is None or supervisor.check is None else supervisor.check.obstacle
+    if obstacle is not None:
+        return f"it could start again ({obstacle})"
     if watched.warm_wanted is not None or watched.warm.going_on:
         return "its model is warm"
     if watched.verdict.memory is not MemoryState.OK:

@@ -14,6 +14,7 @@ from moetuned.daemon.model_care import ModelCare
 from moetuned.daemon.probing import Probing
 from moetuned.daemon.process_supervisor import Examine, Prepare, ProcessSupervisor
 from moetuned.daemon.relieving import conversation_facts
+from moetuned.daemon.restart_check import RestartCheck
 from moetuned.daemon.service_supervisor import ServiceSupervisor
 from moetuned.daemon.services import service_of
 from moetuned.daemon.supervisor import Supervisor
@@ -180,6 +181,9 @@ class Roster:
     def _tie(self, watched: Watched, supervisor: Supervisor) -> None:
         """What it does for its backend that needs to know more than the process."""
         supervisor.before_end = lambda: self._care.end(watched)
+        supervisor.check = RestartCheck(
+            watched.name, self._loop, self._clock, self._workers, lambda: watched.model_files
+        )
         supervisor.conversations = Conversations(watched.name, self._workers, lambda: conversation_facts(watched))
 
     def _supervisor(self, config: Backend, say: Callable[[EventName, str], None]) -> Supervisor:

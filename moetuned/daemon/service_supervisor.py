@@ -71,8 +71,8 @@ class ServiceSupervisor(Supervisor):
         self._unsettable: str | None = None
         """Why a restart can change nothing now, one sentence; None: see `_settable`."""
         self._closed = False
-        self._unfinished: sv.LaunchPlan | None = None
-        """What an earlier daemon had begun to restart it with, until it is known what became of that."""
+        self._unfinished: tuple[sv.LaunchPlan, bool] | None = None
+        """What an earlier daemon had begun to restart it with, and whether to free memory, until it is known what became of that."""
         self._hung: ProcessIdentity | None = None
         """The last process that hung and that its manager was asked to restart for that."""
 
@@ -141,11 +141,15 @@ class ServiceSupervisor(Supervisor):
         """See `Supervisor`: whether it is left alone."""
         return self._closed
 
-    def hung(self) -> None:
+    @property
+    def ends_hung(self) -> bool:
         """See `Supervisor`. Once for each process: one that its manager does not restart would be asked for at every look."""
-        if self.identity is not None and self.identity != self._hung:
-            self._hung = self.identity
-            super().hung()
+        return super().ends_hung and self.identity is not None and self.identity != self._hung
+
+    def hung(self) -> None:
+        """See `Supervisor`."""
+        self._hung = self.identity
+        super().hung()
 
     def kill(self) -> None:
         """See `Supervisor`. By identity alone: by the time it comes to that, the next one may run."""
@@ -247,20 +251,24 @@ class ServiceSupervisor(Supervisor):
         now, cause = self._clock.monotonic(), Cause.OOM_KILLED if state.oom_killed else Cause.EXIT
         self._do(managed.ended(self.state, how, now, self.who, by_owner=state.stopped_by_owner, cause=cause))
 
-    def _end_again(self, next_plan: sv.LaunchPlan) -> None:
+    def _end_again(self, next_plan: sv.LaunchPlan, *, hurry: bool) -> None:
         """See `Supervisor`: what its manager makes of that restart is asked before; it may be under way, or even done."""
-        self._unfinished = next_plan
+        self._unfinished = (next_plan, hurry)
 
     def _finish(self, state: ServiceState) -> None:
         """Do what is left of a restart that an earlier daemon had begun, where the process from before still runs."""
-        plan, self._unfinished = self._unfinished, None
-        if plan is None or self.identity is None or (state.pid_known and state.pid not in (None, self.identity.pid)):
+        unfinished, self._unfinished = self._unfinished, None
+        if (
+            unfinished is None
+            or self.identity is None
+            or (state.pid_known and state.pid not in (None, self.identity.pid))
+        ):
             return
-        now = self._clock.monotonic()
+        now, (plan, hurry) = self._clock.monotonic(), unfinished
         if state.changing:
-            self.state = managed.goes_on(self.state, plan, now)
+            self.state = managed.goes_on(self.state, plan, now, hurry=hurry)
         elif not state.pid_known or state.pid is not None:
-            self._do(sv.restart(self.state, plan, now))
+            self._do(sv.restart(self.state, plan, now, hurry=hurry))
 
     def _take(self, identity: ProcessIdentity) -> None:
         process = spawn.adopt(identity)

@@ -6,38 +6,35 @@ The ways are `daemon.process_supervisor`, of a child of the daemon, and `daemon.
 from __future__ import annotations
 
 import abc
-import contextlib
 import logging
 import selectors
-import signal
 from collections.abc import Callable
 
 import msgspec
 
 from moetuned.daemon.conversations import Conversations
+from moetuned.daemon.left_behind import LeftBehind
 from moetuned.daemon.loop import Loop
-from moetuned.daemon.pausing import Pausable
+from moetuned.daemon.noted_restarts import NotedRestarts
+from moetuned.daemon.restart_check import RestartCheck, Waiting, refusal
 from moetuned.decide import supervision as sv
 from moetuned.decide.exit_cause import Cause, Ending
 from moetuned.decide.launch_command import preferred_plan, words_of
 from moetuned.host import spawn
 from moetuned.host.clock import Clock
-from moetuned.host.processes import ProcessHandle, ProcessIdentity
-from moetuned.host.started_processes import left_in_session
+from moetuned.host.processes import ProcessIdentity
 from moetuned.schema.backend_description import BackendDescription
 from moetuned.schema.config import Backend
 from moetuned.schema.event import EventName
-from moetuned.schema.supervision import Restart, RestartCause
+from moetuned.schema.supervision import RestartCause
 from moetuned.state import backend_record
 
 log = logging.getLogger(__name__)
 
 Say = Callable[[EventName, str], None]
-_RESTARTS = 8
-"""So many of the last restarts are shown."""
 
 
-class Supervisor(Pausable, abc.ABC):
+class Supervisor(NotedRestarts, abc.ABC):
     """One backend and its process. Belongs to the loop's thread; `say` gets the events."""
 
     def __init__(
@@ -57,8 +54,6 @@ class Supervisor(Pausable, abc.ABC):
         """Whether an earlier daemon started the process that runs."""
         self.adopted_age_seconds: float | None = None
         """How long ago an earlier daemon started the process that was taken over; None when it was not, or is not known."""
-        self._fallback: sv.LaunchPlan | None = None
-        """What it ran with before it was given more, until it is ready with that."""
         self.load_seconds: float | None = None
         """How long it took from its last start until it was ready; None: not seen yet."""
         self._started_at: float | None = None
@@ -66,24 +61,20 @@ class Supervisor(Pausable, abc.ABC):
         """What was different at its last start from what the config asks for, and why; None: nothing."""
         self.conversations: Conversations | None = None
         """What saves its conversations over a restart; None: nothing does."""
-        self._waiting: tuple[RestartCause, str, sv.LaunchPlan] | None = None
-        """A restart that waits: because of what, in one sentence, and with what. It counts once it begins."""
+        self._waiting: Waiting | None = None
+        """A restart that waits. It counts once it begins."""
+        self.check: RestartCheck | None = None
+        """What looks whether it could start again before it is told to end; None: nothing does."""
+        self._checked: Callable[[], None] | None = None
+        """Begins the restart that waits for that look; None: none does."""
+        self._drain_until = 0.0
+        """Until when the restart that waits for that look may wait for requests, monotonic seconds."""
         self.before_end: Callable[[], None] = lambda: None
         """Called when its process is about to be told to end."""
-        self._left: dict[int, ProcessHandle] = {}
-        """What the process that ended left in its session and has not ended yet, by descriptor."""
+        self._left = LeftBehind(config.name, loop)
         self.state = sv.Supervision(config.name, preferred_plan(config), timing)
-        self.restarts: tuple[Restart, ...] = ()
-        """The last ones since the daemon started, oldest first."""
-        self.restarts_by_cause: dict[str, int] = {}
-        self.chosen_context: int | None = None
-        """The context that somebody asked for by hand; until relief or the config wants another one."""
-        self.cause: RestartCause | None = None
-        """Of the start that is made next, or was made last; None: it was the first."""
-        self._restart_at: float | None = None
         self._due: float | None = None
         """When the loop was last told to come back for what waits, monotonic seconds."""
-        self._ended_how: str | None = None
         self._ran = False
 
     @abc.abstractmethod
@@ -119,6 +110,8 @@ class Supervisor(Pausable, abc.ABC):
     @property
     def before_restart(self) -> str | None:
         """What a restart under way waits for while it still answers, the end of a sentence; None: there is none."""
+        if self._checked is not None:
+            return "is restarted once it is known that it could start again"
         return sv.before_restart(self.state, self._clock.monotonic())
 
     def counts_in(self, directory: str | None) -> None:
@@ -141,54 +134,76 @@ class Supervisor(Pausable, abc.ABC):
 
         `end_seconds`: so long it may take to end by itself where it is told so at once; None: as long as in any restart. Its conversations are saved, if they can be and there is time. Until its process is told to end, `call_off` takes that back.
         """
-        self._drain(RestartCause.RELIEF, why, plan, seconds, end_seconds)
+        self._drain(Waiting(RestartCause.RELIEF, why, plan), seconds, end_seconds)
 
     def give_back(self, plan: sv.LaunchPlan, why: str, *, seconds: float = 0.0) -> None:
         """The same to give back what relief took; that counts for no cool-down, and is taken back when it does not start."""
-        self._drain(RestartCause.RETURN, why, plan, seconds)
+        self._drain(Waiting(RestartCause.RETURN, why, plan), seconds)
 
     def restart_by_hand(self, plan: sv.LaunchPlan, context: int | None = None, *, seconds: float = 0.0) -> None:
         """The same because somebody asked for it; that counts for no cool-down. `context`: the one that was asked for."""
-        self.chosen_context = context or self.chosen_context
         why = "somebody asked for it"
         if context is not None:
             why += f", with a context of {context} tokens"
-        self._drain(RestartCause.BY_HAND, why, plan, seconds)
+        self._drain(Waiting(RestartCause.BY_HAND, why, plan, context), seconds)
 
-    def _drain(
-        self, cause: RestartCause, why: str, plan: sv.LaunchPlan, seconds: float, end_seconds: float | None = None
-    ) -> None:
+    def _drain(self, waiting: Waiting, seconds: float, end_seconds: float | None = None) -> None:
+        self._waiting, self._drain_until = waiting, self._clock.monotonic() + seconds
+
+        def begin() -> None:
+            self._checked = None
+            self._drain_now(waiting, self._drain_until - self._clock.monotonic(), end_seconds)
+
+        if self.check is None or self.process is None or self.state.stage not in (sv.Stage.LOADING, *sv.UP):
+            begin()
+            return
+        self._checked = begin
+
+        def looked(obstacle: str | None) -> None:
+            if self._checked is begin:
+                begin() if obstacle is None else self._obstruct(waiting, obstacle)
+
+        self.check.ask(self.config, waiting, looked)
+
+    def _drain_now(self, waiting: Waiting, seconds: float, end_seconds: float | None) -> None:
+        plan, hurry = waiting.plan, waiting.cause is RestartCause.RELIEF
         kept = self.conversations is not None and self.conversations.why_lost(self.state.plan, plan) is None
         now = self._clock.monotonic()
-        self._waiting = (cause, why, plan)
         if self.state.stage is not sv.Stage.READY or seconds <= 0:
             self._begin_restart(now)
-        hurry = cause is RestartCause.RELIEF
         self._do(sv.drain(self.state, plan, now, seconds, saves=kept, hurry=hurry, end_seconds=end_seconds))
+
+    def _obstruct(self, waiting: Waiting, why: str) -> None:
+        """It is not restarted, and goes on answering. Said once as long as that is so, but to each who asks."""
+        self._checked, self._waiting = None, None
+        if self.check is None or not self.check.is_news(waiting.cause, why):
+            return
+        self._note_refusal(waiting.cause, waiting.why, self.state.plan, f"{why}; it goes on as it is")
+        self.say(*refusal(self.config.name, waiting.cause, why))
 
     def _begin_restart(self, now: float) -> None:
         """The restart that waited is made now: it counts, and is remembered."""
         waiting, self._waiting = self._waiting, None
         if waiting is None:
             return
-        cause, why, plan = waiting
-        self._fallback = self.state.plan if cause is RestartCause.RETURN else None
-        self.say(EventName.BACKEND_RESTARTING, f"{self.config.name} is restarted: {why}")
-        if cause is RestartCause.RELIEF:
+        self._fallback = self.state.plan if waiting.cause is RestartCause.RETURN else None
+        self.say(EventName.BACKEND_RESTARTING, f"{self.config.name} is restarted: {waiting.why}")
+        if waiting.cause is RestartCause.RELIEF:
             self.chosen_context = None
             # Recorded with the process that is started: a restart that a killed daemon did not finish must not hold up the next one.
             self.relief_restarts = (*self.relief_restarts, now)[-backend_record.MOST_RESTARTS :]
-        self._note_restart(cause, why, plan)
+        self.chosen_context = waiting.context or self.chosen_context
+        self._note_restart(waiting.cause, waiting.why, self.state.plan, waiting.plan)
 
     @property
     def draining(self) -> bool:
         """Whether a restart waits, and can be called off."""
-        return self.state.stage in (sv.Stage.DRAINING, sv.Stage.SAVING)
+        return self._checked is not None or self.state.stage in (sv.Stage.DRAINING, sv.Stage.SAVING)
 
     @property
     def waits_because(self) -> RestartCause | None:
         """Because of what it is made; None: none waits."""
-        return self._waiting[0] if self.draining and self._waiting is not None else None
+        return self._waiting.cause if self.draining and self._waiting is not None else None
 
     @property
     def restarting(self) -> bool:
@@ -197,10 +212,13 @@ class Supervisor(Pausable, abc.ABC):
 
     def hasten(self, seconds: float) -> None:
         """The restart that waits may wait no longer than that."""
-        self._do(sv.hasten(self.state, self._clock.monotonic(), seconds))
+        now = self._clock.monotonic()
+        self._drain_until = min(self._drain_until, now + seconds)
+        self._do(sv.hasten(self.state, now, seconds))
 
     def call_off(self) -> None:
         """The restart that waits is not needed any more."""
+        self._checked = None
         self._do((sv.call_off(self.state), ()))
 
     def hear(self, busy: int | None, asked_at: float | None) -> None:
@@ -222,14 +240,19 @@ class Supervisor(Pausable, abc.ABC):
 
     def resume(self) -> None:
         """It was told to end for good: start it again once it has."""
-        self._note_restart(RestartCause.BY_HAND, "it is in the config again", preferred_plan(self.config))
+        self._note_restart(
+            RestartCause.BY_HAND, "it is in the config again", self.state.plan, preferred_plan(self.config)
+        )
         self._do(sv.restart(self.state, preferred_plan(self.config), self._clock.monotonic()))
 
     def retry(self) -> None:
         """Try again after the breaker tripped."""
         if self.state.stage == sv.Stage.BROKEN:
             self._note_restart(
-                RestartCause.BY_HAND, "the config was read again", self.state.later_plan or self.state.plan
+                RestartCause.BY_HAND,
+                "the config was read again",
+                self.state.plan,
+                self.state.later_plan or self.state.plan,
             )
             self._do(sv.begin(self.state))
 
@@ -245,19 +268,11 @@ class Supervisor(Pausable, abc.ABC):
 
     def healthy(self) -> None:
         """It answered that it is ready."""
-        self._fallback = None
-        if self.state.stage is sv.Stage.LOADING and self._restart_at is not None:
-            took, self._restart_at = self._clock.monotonic() - self._restart_at, None
-            last = msgspec.structs.replace(
-                self.restarts[-1], took_seconds=took, context_after=self.state.plan.context_length
-            )
-            self.restarts = (*self.restarts[:-1], last)
-        if self.state.stage is sv.Stage.LOADING and self._started_at is not None:
-            self.load_seconds, self._started_at = self._clock.monotonic() - self._started_at, None
-            if self._recorded is not None:
-                self._amend(
-                    msgspec.structs.replace(self._recorded, load_seconds=self.load_seconds), "how long it loads"
-                )
+        if self.state.stage is sv.Stage.LOADING:
+            self._note_took(self.state.plan)
+            if self._started_at is not None:
+                self.load_seconds, self._started_at = self._clock.monotonic() - self._started_at, None
+        self._note_ready(self.load_seconds)
         self._do(sv.healthy(self.state, self._clock.monotonic()))
 
     def tick(self) -> None:
@@ -273,20 +288,24 @@ class Supervisor(Pausable, abc.ABC):
         self._fallback = None
         self.note_return(self.returned_at, why)
 
+    @property
+    def ends_hung(self) -> bool:
+        """Whether it would be ended now if it hung: it is not being restarted anyway."""
+        return self.state.stage is sv.Stage.READY
+
     def hung(self) -> None:
         """It hangs, and that was told: end it and start it again. A restart that waits is called off."""
         self.call_off()
         if self.state.stage is sv.Stage.READY:
-            self._note_restart(RestartCause.EXIT, "it hung", self.state.later_plan or self.state.plan)
+            now_has = self.state.plan
+            self._note_restart(RestartCause.EXIT, "it hung", now_has, self.state.later_plan or now_has)
         self._do(sv.hung(self.state, self._clock.monotonic()))
 
     def let_go(self) -> None:
         """Stop watching without ending it: the next daemon takes it over."""
+        self._checked, self._waiting = None, None
         self.let_on()
-        for descriptor, handle in self._left.items():
-            self._loop.remove(descriptor)
-            handle.close()
-        self._left = {}
+        self._left.let_go()
         if self.process is not None:
             self._loop.remove(self.process.fileno())
             self.process.close()
@@ -311,7 +330,7 @@ class Supervisor(Pausable, abc.ABC):
             match command:
                 case sv.Start(plan=plan):
                     if self._ran and self._ended_how is not None:
-                        self._note_restart(RestartCause.EXIT, self._ended_how, plan)
+                        self._note_restart(RestartCause.EXIT, self._ended_how, self.state.plan, plan)
                     self._ran, self._ended_how = True, None
                     self._start(plan)
                 case sv.Terminate() | sv.Ask():
@@ -334,7 +353,6 @@ class Supervisor(Pausable, abc.ABC):
         self._come_back()
 
     def _have_end(self, command: sv.Terminate | sv.Ask) -> None:
-        self._begin_restart(self.state.restart_began or self._clock.monotonic())
         self.before_end()
         if isinstance(command, sv.Ask):
             self._ask(command.plan)
@@ -352,50 +370,42 @@ class Supervisor(Pausable, abc.ABC):
         self._due = due
 
     def _save(self, plan: sv.LaunchPlan, until: float) -> None:
-        def done(count: int) -> None:
-            self._do(sv.saved(self.state, self._clock.monotonic(), count))
+        def done(count: int, lost: int) -> None:
+            self._do(sv.saved(self.state, self._clock.monotonic(), count, lost))
 
-        if self.conversations is None:
-            done(0)
-        else:
-            self.conversations.save(plan, until, done)
+        assert self.conversations is not None  # or nothing is to be saved
+        self.conversations.save(plan, until, done)
 
     def _restore(self, until: float) -> None:
         def done(kept: int, lost: int) -> None:
             self._do(sv.restored(self.state, self._clock.monotonic(), kept, lost))
 
-        if self.conversations is None:
-            done(0, 0)
-        else:
-            self.conversations.restore(until, done)
+        assert self.conversations is not None
+        self.conversations.restore(until, done)
 
     def _failed_to_start(self, why: str) -> None:
         self._forget_record()
         self._ended_how = f"it could not be started: {why}"
         self._do(sv.failed_to_start(self.state, why, self._clock.monotonic()))
 
-    def _note_restart(self, cause: RestartCause, why: str, plan: sv.LaunchPlan) -> None:
-        before = self.state.plan.context_length
-        self.cause, self._restart_at, self._ended_how = cause, self._clock.monotonic(), None
-        self.restarts_by_cause[cause.value] = self.restarts_by_cause.get(cause.value, 0) + 1
-        one = Restart(self._clock.wall(), cause, why, before, plan.context_length)
-        self.restarts = (*self.restarts, one)[-_RESTARTS:]
-
-    def _note_failure(self, why: str) -> None:
-        """The last restart was not made, `why` is a sentence: who asked for it, or looks later, is to be told."""
-        self._restart_at = None
-        if self.restarts:
-            self.restarts = (*self.restarts[:-1], msgspec.structs.replace(self.restarts[-1], failed=why))
-
     def _note_ending(self) -> None:
         """Before it is asked to end: a daemon that is killed then leaves a process that may not answer any more, and half a restart."""
         record, state = self._recorded, self.state
-        if record is None or state.stage is not sv.Stage.STOPPING:
+        if state.stage is not sv.Stage.STOPPING:
+            return
+        self._begin_restart(state.restart_began or self._clock.monotonic())
+        if record is None:
             return
         if not record.ending or record.next_plan != state.next_plan:
-            waiting = self._waiting is not None and self._waiting[0] is RestartCause.RELIEF
-            relief_at = state.restart_began if waiting or state.restart_began in self.relief_restarts else None
-            ending = msgspec.structs.replace(record, ending=True, next_plan=state.next_plan, relief_at=relief_at)
+            ending = msgspec.structs.replace(
+                record,
+                ending=True,
+                next_plan=state.next_plan,
+                relief_at=state.restart_began if state.restart_began in self.relief_restarts else None,
+                fallback=self._fallback,
+                chosen_context=self.chosen_context,
+                chosen_over=self._chosen_over,
+            )
             self._amend(ending, "that it is being ended")
 
     def _adopt(self) -> bool:
@@ -404,15 +414,28 @@ class Supervisor(Pausable, abc.ABC):
         if record is not None and process is not None:
             self._take_over(record, process)
             return True
-        if record is not None and self._looks_back_at is None and record.ending and record.next_plan is not None:
-            log.info("%s: an earlier moetuned ended it to restart it; doing the rest of that", self.config.name)
-            self.state = msgspec.structs.replace(self.state, plan=record.next_plan)
+        if record is not None and self._looks_back_at is None:
+            self._go_on(record)
         return False
 
+    def _go_on(self, record: backend_record.BackendRecord) -> None:
+        """Its process of an earlier daemon runs no more: what the next one is started with."""
+        plan, fallback = self.state.plan, None if self.managed else record.fallback
+        if self.chosen_context is not None:
+            plan = msgspec.structs.replace(plan, context_length=self.chosen_context)
+        if record.ending and record.next_plan is not None:
+            log.info("%s: an earlier moetuned ended it to restart it; doing the rest of that", self.config.name)
+            plan, self._fallback = record.next_plan, fallback
+        elif fallback is not None and record.pid is None:
+            plan, self._fallback = backend_record.plan_of(record), fallback
+        self.state = msgspec.structs.replace(self.state, plan=plan)
+        if fallback is not None and self._fallback is None:
+            self._fallback = fallback
+            self._fall_back("with what was given back it ended before it was seen to be ready")
+
     def _take_over(self, record: backend_record.BackendRecord, process: spawn.SupervisedProcess) -> None:
-        plan = sv.LaunchPlan(
-            record.context_length, record.prompt_cache_mib, record.slots, record.checkpoints, record.cache_type
-        )
+        plan = backend_record.plan_of(record)
+        self._fallback = record.fallback
         self.load_seconds = record.load_seconds
         self.paused_wall_seconds = record.paused_wall_seconds
         self.state = sv.adopt(self.state, plan)
@@ -430,10 +453,11 @@ class Supervisor(Pausable, abc.ABC):
         self._watch(process)
         if record.ending:
             log.info("%s: that moetuned had asked it to end; doing the rest of that", self.config.name)
-            self._end_again(record.next_plan or preferred_plan(self.config))
+            hurry = record.relief_at is not None
+            self._end_again(record.next_plan or preferred_plan(self.config), hurry=hurry)
 
-    def _end_again(self, next_plan: sv.LaunchPlan) -> None:
-        self._do(sv.restart(self.state, next_plan, self._clock.monotonic()))
+    def _end_again(self, next_plan: sv.LaunchPlan, *, hurry: bool) -> None:
+        self._do(sv.restart(self.state, next_plan, self._clock.monotonic(), hurry=hurry))
 
     def _watch(self, process: spawn.SupervisedProcess) -> None:
         self.process, self._ran = process, True
@@ -450,34 +474,8 @@ class Supervisor(Pausable, abc.ABC):
         self.let_on()
         log.info("%s: process %d %s", self.config.name, identity.pid, how)
         if record is not None and record.start_word is not None:
-            self._end_left(identity, record.start_word, how)
-        if not self._left:
-            self._gone(identity, how)
-
-    def _end_left(self, identity: ProcessIdentity, word: str, how: spawn.Exit) -> None:
-        """What it left in its session goes with it; nothing is started while some of that lives."""
-        try:
-            left = left_in_session(identity.pid, word)
-        except (OSError, ValueError) as error:
-            log.warning("%s: what it left behind cannot be looked for: %s", self.config.name, error)
-            return
-        for handle in left:
-            log.info("%s: ending process %d, which it left behind", self.config.name, handle.identity.pid)
-            with contextlib.suppress(PermissionError):
-                handle.send(signal.SIGKILL)
-            self._left[handle.fileno()] = handle
-
-            def ended(_events: int, handle: ProcessHandle = handle) -> None:
-                self._left_ended(handle, identity, how)
-
-            self._loop.add(handle.fileno(), selectors.EVENT_READ, ended)
-
-    def _left_ended(self, handle: ProcessHandle, identity: ProcessIdentity, how: spawn.Exit) -> None:
-        descriptor = handle.fileno()
-        self._loop.remove(descriptor)
-        self._left.pop(descriptor, None)
-        handle.close()
-        if not self._left:
+            self._left.end(identity, record.start_word, lambda: self._gone(identity, how))
+        else:
             self._gone(identity, how)
 
     def _gone(self, identity: ProcessIdentity, how: spawn.Exit) -> None:

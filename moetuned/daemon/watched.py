@@ -204,6 +204,11 @@ class Watched:
         """Its model, once read."""
         return None if self.model is None else self.model.identity
 
+    @property
+    def model_files(self) -> tuple[str, ...]:
+        """The files of its model, once read."""
+        return () if self.model is None else self.model.identity.paths
+
     def raw(self, now: float, http_fresh_seconds: float) -> RawBackend:
         """What was read of it besides files since the last tick; residency is handed out once.
 

@@ -31,11 +31,13 @@ def appeared(state: Supervision) -> Supervision:
     return _replace(state, plan=state.next_plan, next_plan=None, restarts=state.restarts + 1)
 
 
-def goes_on(state: Supervision, plan: LaunchPlan, now: float) -> Supervision:
-    """Its manager is restarting it with this plan already, as an earlier daemon had asked."""
+def goes_on(state: Supervision, plan: LaunchPlan, now: float, *, hurry: bool = True) -> Supervision:
+    """Its manager is restarting it with this plan already, as an earlier daemon had asked. `hurry`: because memory ran out."""
     if state.stage not in (Stage.LOADING, *UP):
         return state
-    state = _replace(_gone(state, down=state.down), stage=Stage.STOPPING, next_plan=plan, restart_began=now)
+    state = _replace(
+        _gone(state, down=state.down), stage=Stage.STOPPING, next_plan=plan, restart_began=now, hurry=hurry
+    )
     return _replace(state, kill_at=now + state.timing.terminate_seconds)
 
 
@@ -73,7 +75,8 @@ def refused(state: Supervision, why: str, *, running: bool) -> Moved:
     message = f"{state.backend} could not be restarted: {why}"
     if running:
         back = _replace(_gone(state, down=state.down), stage=Stage.READY)
-        return back, (Say(EventName.RELIEF_EXHAUSTED, message),)
+        name = EventName.RELIEF_EXHAUSTED if state.hurry else EventName.BACKEND_NOT_RESTARTED
+        return back, (Say(name, message),)
     return _gone(state, down=True), (Say(EventName.BACKEND_DOWN, message),)
 
 
@@ -87,7 +90,7 @@ def _gone(state: Supervision, *, down: bool) -> Supervision:
     state = _replace(
         state, stage=Stage.STOPPED, next_plan=None, kill_at=None, retry_at=None, restart_began=None, down=down
     )
-    return _replace(state, drain_began=None, drain_until=None, stage_until=None, holds=False, busy=None)
+    return _replace(state, drain_began=None, drain_until=None, stage_until=None, holds=False, busy=None, lost=0)
 
 
 def answered(state: Supervision, now: float) -> Supervision:

@@ -339,6 +339,8 @@ def _restart(
         )
     if not settings.act:
         return Relief(state, would_do=(f"{plan.reason} (relief.mode is observe)",))
+    if facts.obstacle is not None:
+        return Relief(state, would_do=(f"{plan.reason}, once it could start again: {facts.obstacle}",))
     recent = tuple(at for at in state.restarted_at if now - at < settings.at_most_seconds)
     if recent and now - recent[-1] < settings.cool_down_seconds:
         left = settings.cool_down_seconds - (now - recent[-1])

@@ -71,7 +71,7 @@ class ReliefFacts(msgspec.Struct, frozen=True):
     `lacks`: what its kind cannot be given; `names`: how it is given the rest; `unset`: why not, where
     another reason is known than that its command does not hold it. `restart_source` says why, or from what it is known.
     `draining`: its restart waits for requests to end. `pausable`: its process may be stopped for a moment, `held`: it is. `behind`: another backend
-    under the same limit that is being relieved already, and whose restart may be enough. None is unknown everywhere.
+    under the same limit that is being relieved already, and whose restart may be enough. `obstacle`: why it could not start again, a sentence. None is unknown everywhere.
     """
 
     supervised: bool
@@ -104,6 +104,7 @@ class ReliefFacts(msgspec.Struct, frozen=True):
     pausable: bool = False
     held: bool = False
     behind: str | None = None
+    obstacle: str | None = None
 
 
 class Ladder(msgspec.Struct, frozen=True):

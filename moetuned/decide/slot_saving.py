@@ -91,6 +91,11 @@ def to_save(slots: Sequence[Slot], longest_tokens: int) -> tuple[tuple[int, int]
     return (*sorted(known, key=lambda each: -each[1]), *untold)
 
 
+def too_long(slots: Sequence[Slot], longest_tokens: int) -> int:
+    """How many conversations do not fit; of a slot that works on a request it is told what becomes of that, so it is not counted."""
+    return sum(slot.processing is False and (slot.prompt_tokens or 0) >= longest_tokens for slot in slots)
+
+
 def file_bytes(tokens: int, kv_bytes_per_token: int) -> int:
     """Size of the file of a conversation, at most."""
     size = tokens * (kv_bytes_per_token + 16)

@@ -123,7 +123,7 @@ class Supervision(msgspec.Struct, frozen=True):
     `plan` is what it runs with (or ran with last), `next_plan` what the restart under way gives it, `later_plan` what the config
     wants at the next start of any kind. `busy`: requests it works on, None: not known. `drain_…`: of the restart that waits for
     them; `saves`: its conversations are saved then; `stage_until`: when saving or restoring has taken long enough; `holds`: they are on
-    disk. `cut_off`: requests that the last restart did not let end, None: not known. `hurry`: the restart under way is because memory
+    disk; `lost`: so many could not be saved, as far as they were counted. `cut_off`: requests that the last restart did not let end, None: not known. `hurry`: the restart under way is because memory
     runs out. `managed`: another manager starts and ends it, see `decide.managed`.
     `fruitless`: exits since it was ready last; `obstacle`: what lets it not start; `hung`: it is ended because it hung.
     """
@@ -147,6 +147,7 @@ class Supervision(msgspec.Struct, frozen=True):
     stage_until: float | None = None
     holds: bool = False
     cut_off: int | None = None
+    lost: int = 0
     hurry: bool = True
     managed: bool = False
     fruitless: int = 0
@@ -205,13 +206,13 @@ def _ready(state: Supervision, now: float, kept: int = 0, lost: int = 0) -> Move
     if state.restart_began is not None:
         took = format_duration(now - state.restart_began)
         message = f"{state.backend} was restarted with a context of {state.plan.context_length} tokens and is healthy again after {took}"
-        told = (_counted(kept, "conversation", "goes on", "go on"), _counted(lost, "conversation", "was lost", "were lost"),
+        told = (_counted(kept, "conversation", "goes on", "go on"), _counted(lost + state.lost, "conversation", "was lost", "were lost"),
                 _cut_off(state.cut_off))  # fmt: skip
         commands = (Say(EventName.BACKEND_RESTARTED, "; ".join((message, *(each for each in told if each)))),)
     if state.down:
         commands = (*commands, Say(EventName.BACKEND_RECOVERED, f"{state.backend} runs again"))
     state = _replace(state, stage=Stage.READY, restart_began=None, down=False, holds=False, stage_until=None, busy=None)
-    return _replace(state, fruitless=0, cut_off=None, obstacle=None), commands
+    return _replace(state, fruitless=0, cut_off=None, lost=0, obstacle=None), commands
 
 
 def _counted(count: int, what: str, one: str, many: str) -> str:
@@ -294,9 +295,11 @@ def heard(state: Supervision, busy: int | None, asked_at: float | None, now: flo
     return state, ()
 
 
-def saved(state: Supervision, now: float, conversations: int) -> Moved:
-    """So many of its conversations are on disk, and no more will be."""
-    return _end(_replace(state, holds=conversations > 0), now) if state.stage == Stage.SAVING else (state, ())
+def saved(state: Supervision, now: float, conversations: int, lost: int = 0) -> Moved:
+    """So many of its conversations are on disk, and no more will be; so many are known not to be."""
+    if state.stage != Stage.SAVING:
+        return state, ()
+    return _end(_replace(state, holds=conversations > 0, lost=lost), now)
 
 
 def _drained(state: Supervision, now: float) -> Moved:
@@ -325,7 +328,7 @@ def restart(
     """
     state = _replace(state, later_plan=None, hurry=hurry)
     if state.stage in (Stage.LOADING, *UP):
-        return _end(_replace(state, next_plan=plan, holds=False), now, end_seconds)
+        return _end(_replace(state, next_plan=plan, holds=False, lost=0), now, end_seconds)
     if state.stage == Stage.STOPPING:
         # Its manager has been told already, with the plan before.
         return state if state.managed else _replace(state, next_plan=plan, hung=False), ()
@@ -383,7 +386,7 @@ def _failed(state: Supervision, how: str, now: float, cause: Cause) -> Moved:
     timing = state.timing
     exits = (*(at for at in state.exits if now - at < timing.breaker_seconds), now)
     fruitless = state.fruitless + 1
-    state = _replace(state, exits=exits, fruitless=fruitless, restart_began=None, obstacle=None, cut_off=None)
+    state = _replace(state, exits=exits, fruitless=fruitless, restart_began=None, obstacle=None, cut_off=None, lost=0)
     if max(len(exits), fruitless) >= timing.breaker_exits:
         within = f"{len(exits)} times within {format_duration(timing.breaker_seconds)}"
         often = within if len(exits) >= timing.breaker_exits else f"{fruitless} times in a row without getting ready"
@@ -415,6 +418,7 @@ def _wait(state: Supervision, how: str, now: float, obstacle: Obstacle) -> Moved
             retry_at=retry_at,
             restart_began=None,
             cut_off=None,
+            lost=0,
             obstacle=obstacle,
             down=True,
         ),

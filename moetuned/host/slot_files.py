@@ -15,7 +15,7 @@ import time
 
 import msgspec
 
-from moetuned.decide.slot_saving import SlotFile, file_bytes, may_write, to_restore, to_save
+from moetuned.decide.slot_saving import SlotFile, file_bytes, may_write, to_restore, to_save, too_long
 from moetuned.host.api_key import read_api_key
 from moetuned.host.backend_http import ask_once
 from moetuned.parse.http_response import HttpError
@@ -31,11 +31,14 @@ _ANSWER_SECONDS = 3.0
 
 
 class SavedSlots(msgspec.Struct, frozen=True):
-    """Files in `directory`. `skipped`: conversations that were not saved, and why, sentences."""
+    """Files in `directory`. `skipped`: slots that were not saved, and why, sentences. `lost`: how many conversations were not,
+    also because they do not fit the context to come; of a slot that nobody has used it is not known whether it holds one.
+    """
 
     directory: str
     files: tuple[SlotFile, ...] = ()
     skipped: tuple[str, ...] = ()
+    lost: int = 0
 
 
 def directory_of(pid: int, said: str) -> str:
@@ -57,14 +60,18 @@ def save_slots(
     token = secrets.token_hex(8)
     files: list[SlotFile] = []
     skipped: list[str] = []
-    for slot_id, tokens in to_save(_slots(url, key), longest_tokens):
+    lost = 0
+    slots = _slots(url, key)
+    told = {slot.slot_id for slot in slots if slot.prompt_tokens}
+    for slot_id, tokens in to_save(slots, longest_tokens):
         left = until - time.monotonic()
         room = os.statvfs(directory)
         size = file_bytes(tokens, kv_bytes_per_token)
+        error: str | None = None
         if left <= 0:
-            skipped.append(f"slot {slot_id}: no time is left")
+            error = "no time is left"
         elif not may_write(size, room.f_bavail * room.f_frsize, room.f_blocks * room.f_frsize):
-            skipped.append(f"slot {slot_id}: {directory} has no room for {format_bytes(size)}")
+            error = f"{directory} has no room for {format_bytes(size)}"
         else:
             name = f"{_prefix(backend)}{token}-{slot_id}.kv"
             error, count = _act(url, slot_id, "save", name, left, key)
@@ -72,9 +79,10 @@ def save_slots(
                 files.append(SlotFile(name, min(tokens, count)))
                 continue
             remove(directory, (name,))
-            if error is not None:
-                skipped.append(f"slot {slot_id}: {error}")
-    return SavedSlots(directory, tuple(files), tuple(skipped))
+        if error is not None:
+            skipped.append(f"slot {slot_id}: {error}")
+            lost += slot_id in told
+    return SavedSlots(directory, tuple(files), tuple(skipped), lost + too_long(slots, longest_tokens))
 
 
 def restore_slots(url: str, pid: int, saved: SavedSlots, until: float) -> int:

@@ -26,6 +26,7 @@ class EventName(StrEnum):
     BACKEND_RECOVERED = "backend_recovered"
     BACKEND_RESTARTING = "backend_restarting"
     BACKEND_RESTARTED = "backend_restarted"
+    BACKEND_NOT_RESTARTED = "backend_not_restarted"
     BACKEND_START_CHANGED = "backend_start_changed"
     RELIEF_EXHAUSTED = "relief_exhausted"
     CACHE_EVICTED = "cache_evicted"

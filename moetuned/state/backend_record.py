@@ -57,7 +57,8 @@ class BackendRecord(msgspec.Struct, frozen=True):
     `returned_at`: CLOCK_MONOTONIC seconds of the last restart that gave back what relief took; `return_blocked`: why none does any more.
     `load_seconds`: from its start until it was ready; None: it is not yet, or that was not seen. `intended_at`: CLOCK_MONOTONIC seconds
     of when its start was begun. `ending`: it was asked to end, then to be started with `next_plan` (None: as the config says);
-    `relief_at`: that restart is to free memory and was decided then. `managed`: another manager started it, and ends it.
+    `relief_at`: that restart is to free memory and was decided then. `managed`: another manager started it, and ends it. `fallback`: what it ran with before it was given more, until it is ready with that.
+    `chosen_context`: tokens that somebody asked for by hand when the config asked for `chosen_over`; None: nobody did.
     """
 
     name: str
@@ -84,6 +85,16 @@ class BackendRecord(msgspec.Struct, frozen=True):
     returned_at: float | None = None
     return_blocked: str | None = None
     managed: bool = False
+    fallback: LaunchPlan | None = None
+    chosen_context: int | None = None
+    chosen_over: LaunchPlan | None = None
+
+
+def plan_of(record: BackendRecord) -> LaunchPlan:
+    """What it was started with, or was to be."""
+    return LaunchPlan(
+        record.context_length, record.prompt_cache_mib, record.slots, record.checkpoints, record.cache_type
+    )
 
 
 def process_of(record: BackendRecord) -> ProcessIdentity | None:

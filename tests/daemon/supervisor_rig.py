@@ -16,10 +16,12 @@ from moetuned.daemon.process_supervisor import (
     Prepared,
     ProcessSupervisor,
 )
+from moetuned.daemon.restart_check import Obstructed, Waiting
 from moetuned.decide import supervision as sv
 from moetuned.schema.config import Backend, Context
 from moetuned.schema.event import EventName
 from moetuned.schema.supervise import SuperviseProcess
+from moetuned.schema.supervision import RestartCause
 from moetuned.state import backend_record
 
 TIMING = sv.Timing(terminate_seconds=15, backoff_seconds=(1.0, 2.0), breaker_exits=3, breaker_seconds=600)
@@ -123,7 +125,7 @@ class FakeConversations:
     def why_lost(self, now: sv.LaunchPlan, then: sv.LaunchPlan) -> str | None:
         return self.lost
 
-    def save(self, then: sv.LaunchPlan, until: float, done: Callable[[int], None]) -> None:
+    def save(self, then: sv.LaunchPlan, until: float, done: Callable[[int, int], None]) -> None:
         self.did.append("save")
         self.done = done
 
@@ -133,6 +135,32 @@ class FakeConversations:
 
     def discard(self) -> None:
         self.did.append("discard")
+
+
+class FakeCheck:
+    """Finds what the test says: at once, or when `answer` is called."""
+
+    def __init__(self, *, at_once: bool = False) -> None:
+        self.at_once = at_once
+        self.waiting: list[Waiting] = []
+        self.obstructed: Obstructed | None = None
+        self.obstacle: str | None = None
+        self.news = True
+        self._done: Callable[[str | None], None] | None = None
+
+    def ask(self, config: Backend, waiting: Waiting, done: Callable[[str | None], None]) -> None:
+        self.waiting.append(waiting)
+        self._done = done
+        if self.at_once:
+            self.answer(None)
+
+    def answer(self, why: str | None) -> None:
+        done, self._done = self._done, None
+        if done is not None:
+            done(why)
+
+    def is_news(self, cause: RestartCause, why: str) -> bool:
+        return self.news
 
 
 def ready(rig: Rig) -> ProcessSupervisor:

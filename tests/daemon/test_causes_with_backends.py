@@ -75,6 +75,42 @@ def test_a_port_that_is_taken_is_waited_for(tmp_path: Path, small_model: Path) -
             assert daemon.event_names() == ["backend_port_taken", "backend_recovered"]
 
 
+@pytest.mark.parametrize("cause", ["by hand", "relief", "return"])
+def test_one_whose_model_is_gone_is_not_restarted_and_goes_on_answering(
+    tmp_path: Path, small_model: Path, cause: str
+) -> None:
+    model, away = tmp_path / "own.gguf", tmp_path / "away.gguf"
+    shutil.copy(small_model, model)
+    with in_process(tmp_path, config(backend("glm", model, free_port()))) as daemon:
+        daemon.until(daemon.phase_is("glm", "idle"), "ready")
+        first = daemon.view("glm").pid
+        model.rename(away)
+
+        def restart() -> None:
+            supervisor = daemon.app._roster.get("glm").supervisor
+            plan = msgspec.structs.replace(supervisor.state.plan, context_length=2048)
+            match cause:
+                case "by hand":
+                    supervisor.restart_by_hand(plan, 2048)
+                case "relief":
+                    supervisor.restart(plan, "memory is short")
+                case _:
+                    supervisor.give_back(plan, "memory is ample")
+
+        restart()
+        daemon.until(lambda _: daemon.event_names(), "it is told")
+        assert daemon.event_names() == ["relief_exhausted" if cause == "relief" else "backend_not_restarted"]
+        assert f"its model {model} is not there; it goes on as it is" in daemon.snapshot.events[0].message
+        daemon.turn()
+        daemon.until(daemon.phase_is("glm", "idle"), "it answers")
+        assert (daemon.view("glm").pid, daemon.view("glm").supervision.stage) == (first, "ready")
+        assert "its model" in (daemon.view("glm").supervision.restarts[-1].failed or "")
+        away.rename(model)
+        restart()
+        daemon.until(lambda _: "backend_restarted" in daemon.event_names(), "it is restarted now")
+        assert daemon.view("glm").pid != first
+
+
 def test_a_model_that_goes_while_it_runs_is_why_it_does_not_come_back(tmp_path: Path, small_model: Path) -> None:
     model = tmp_path / "own.gguf"
     shutil.copy(small_model, model)

@@ -15,7 +15,7 @@ from moetuned.host.slot_files import SavedSlots
 
 FACTS = ConversationFacts("http://127.0.0.1:1", 7, True, "/slots", 3072)
 THEN = LaunchPlan(2048)
-SAVED = SavedSlots("/slots", (SlotFile("a", 9), SlotFile("b", 8)), ("slot 3: no time is left",))
+SAVED = SavedSlots("/slots", (SlotFile("a", 9), SlotFile("b", 8)), ("slot 3: no time is left",), 3)
 
 
 class Rig:
@@ -46,11 +46,11 @@ def test_saved_read_again_and_told(rig: Rig, caplog: pytest.LogCaptureFixture) -
     rig.save()
     assert [lane for lane, *_ in rig.workers.jobs] == [Lane.RELIEF]
     rig.workers.finish("saving", SAVED)
-    assert rig.done == [(2,)]
+    assert rig.done == [(2, 3)]
     assert "slot 3: no time is left" in caplog.text
     rig.restore()
     rig.workers.finish("reading", 1)
-    assert rig.done == [(2,), (1, 1)]
+    assert rig.done == [(2, 3), (1, 1)]
     rig.own.discard()
     assert rig.workers.keys() == [], "reading them removes them"
 
@@ -65,7 +65,7 @@ def test_what_is_asked_for_is_what_is_known(rig: Rig) -> None:
 def test_nothing_unknown_is_saved(rig: Rig, missing: str) -> None:
     rig.facts = msgspec.structs.replace(FACTS, **{missing: None})
     rig.save()
-    assert (rig.done, rig.workers.keys()) == ([(0,)], [])
+    assert (rig.done, rig.workers.keys()) == ([(0, 0)], [])
 
 
 def test_files_that_are_not_needed_go(rig: Rig) -> None:
@@ -90,10 +90,10 @@ def test_files_that_come_too_late_go(rig: Rig) -> None:
 def test_a_failure_keeps_nothing_up(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     rig.save()
     rig.workers.finish("saving", OSError("it does not answer"))
-    assert rig.done == [(0,)]
+    assert rig.done == [(0, 0)]
     assert "it does not answer" in caplog.text
     rig.restore()
-    assert rig.done == [(0,), (0, 0)]
+    assert rig.done == [(0, 0), (0, 0)]
     rig.save()
     rig.workers.finish("saving", SAVED)
     rig.restore()
@@ -104,7 +104,7 @@ def test_a_failure_keeps_nothing_up(rig: Rig, caplog: pytest.LogCaptureFixture) 
 def test_a_full_lane_keeps_nothing_up(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rig.workers, "submit", lambda *_: False)
     rig.save()
-    assert rig.done == [(0,)]
+    assert rig.done == [(0, 0)]
 
 
 def test_what_an_earlier_daemon_left_is_looked_for_once_it_is_known_where(rig: Rig) -> None:

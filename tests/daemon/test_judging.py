@@ -50,6 +50,10 @@ class Owner:
         self.placeholders = "{context}{prompt_cache_mib}"
         self.hangs = 0
 
+    @property
+    def ends_hung(self) -> bool:
+        return self.state.stage is Stage.READY
+
     def hung(self) -> None:
         self.hangs += 1
         self.state = msgspec.structs.replace(self.state, stage=Stage.STOPPING)
@@ -72,7 +76,7 @@ class Owner:
     paused_wall_seconds: float | None = None
     conversations: Conversations | None = None
     draining = held = pausable = False
-    waits_because = None
+    waits_because = check = None
     before_restart: str | None = None
 
     @property
@@ -338,6 +342,7 @@ def test_one_that_hangs_is_told_also_of_a_supervised_one(rig: Rig, supervised: b
     assert rig.names() == []
     rig.look(3, http=BUSY)
     assert rig.names() == [EventName.BACKEND_HUNG]
+    assert "restart it. moetuned does" in rig.events.since(None)[0].message
     rig.write("/proc/10/io", "read_bytes: 4096\n")
     rig.look(2, http=BUSY)
     assert rig.names() == [EventName.BACKEND_HUNG, EventName.BACKEND_RECOVERED]

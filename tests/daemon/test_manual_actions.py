@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from daemon_fakes import FakeClock, FakeSpawn
-from supervisor_rig import use_fakes
+from supervisor_rig import FakeConversations, use_fakes
 
 from moetuned.daemon.loop import Loop
 from moetuned.daemon.manual_actions import WAIT_SECONDS, ManualActions, trained_tokens
@@ -76,9 +76,11 @@ def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         process.close()
 
 
-def test_an_idle_one_is_restarted_at_once_and_that_is_no_relief(rig: Rig) -> None:
+def test_an_idle_one_is_restarted_once_it_says_so_and_that_is_no_relief(rig: Rig) -> None:
     rig.busy(0)
     status, answer = rig.ask(BackendDo.RESTART, 4096)
+    assert rig.spawn.started[0].signals == [], "a request may have come since it said so last"
+    rig.look()
     assert status == 202
     assert isinstance(answer, BackendAnswer)
     assert (answer.done, answer.busy, answer.context_before, answer.context_after) == (True, 0, 8192, 4096)
@@ -99,10 +101,13 @@ def test_an_idle_one_is_restarted_at_once_and_that_is_no_relief(rig: Rig) -> Non
 
 
 def test_the_chosen_context_holds_until_relief_or_the_config_wants_another(rig: Rig) -> None:
+    rig.busy(0)
     rig.ask(BackendDo.RESTART, 4096)
+    rig.look()
     rig.end()
     rig.owner.healthy()
     rig.ask(BackendDo.RESTART)
+    rig.look()
     rig.end()
     assert rig.spawn.started[-1].argv[-1] == "4096"
     assert rig.owner.chosen_context == 4096
@@ -110,8 +115,27 @@ def test_the_chosen_context_holds_until_relief_or_the_config_wants_another(rig: 
     rig.owner.reconfigure(msgspec.structs.replace(ENTRY, context=Context(preferred=2048, minimum=1024)))
     assert rig.owner.chosen_context is None
     rig.ask(BackendDo.RESTART)
+    rig.look()
     rig.end()
     assert rig.spawn.started[-1].argv[-1] == "2048"
+
+
+def test_conversations_of_an_idle_one_are_saved_and_of_one_that_is_to_end_now_are_not(rig: Rig) -> None:
+    kept = rig.owner.conversations = FakeConversations()  # type: ignore[assignment]
+    rig.busy(0)
+    rig.ask(BackendDo.RESTART, 4096)
+    rig.look()
+    assert (kept.did[-1], rig.spawn.started[0].signals) == ("save", [])
+    kept.done(1, 0)
+    assert rig.spawn.started[0].signals == ["TERM"]
+    rig.end()
+    rig.owner.healthy()
+    assert kept.did[-1] == "restore"
+    kept.done(1, 0)
+    kept.did.clear()
+    rig.ask(BackendDo.RESTART, now=True)
+    assert "save" not in kept.did
+    assert rig.spawn.started[1].signals == ["TERM"]
 
 
 def test_requests_are_waited_for_but_not_for_ever(rig: Rig) -> None:

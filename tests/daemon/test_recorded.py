@@ -10,6 +10,7 @@ from daemon_fakes import FakeProcess
 from supervisor_rig import COMMAND, TIMING, Rig, backend, prepared, supervised_rig, taken_over  # noqa: F401  a fixture
 
 from moetuned.daemon import recorded
+from moetuned.daemon.process_supervisor import ProcessSupervisor
 from moetuned.decide import supervision as sv
 from moetuned.host.processes import ProcessIdentity
 from moetuned.schema.config import Context
@@ -322,6 +323,111 @@ def test_what_was_given_back_is_known_to_the_next_daemon(rig: Rig) -> None:
     assert (record.returned_at, record.return_blocked) == (rig.clock.now - 5, "it led to relief")
     successor = taken_over(rig)
     assert (successor.returned_at, successor.return_blocked) == (rig.clock.now - 5, "it led to relief")
+
+
+def giving_back(rig: Rig) -> ProcessSupervisor:
+    """It is told to end, to be started with more; the daemon that did it is gone."""
+    first = rig.make()
+    first.start()
+    first.healthy()
+    first.give_back(sv.LaunchPlan(16384, 64), "there is room again")
+    assert rig.spawn.started[0].signals == ["TERM"]
+    return first
+
+
+def ended_unseen(rig: Rig, first: ProcessSupervisor) -> None:
+    """Nobody sees the process that was started last end."""
+    first.let_go()
+    rig.spawn.adoptable.clear()
+
+
+@pytest.mark.parametrize("killed", ["while it ends", "while it loads"])
+def test_what_does_not_load_with_what_an_earlier_daemon_gave_back_is_started_as_before(rig: Rig, killed: str) -> None:
+    first = giving_back(rig)
+    if killed == "while it loads":
+        rig.end(rig.spawn.started[0], 0)
+    first.let_go()
+    second = taken_over(rig)
+    process = rig.spawn.adoptable[second.identity]
+    if killed == "while it ends":
+        rig.end(process, None)
+        process = rig.spawn.started[1]
+    assert rig.record.fallback == sv.LaunchPlan(8192, 64)
+    rig.end(process, 1)
+    assert second.state.plan == sv.LaunchPlan(8192, 64)
+    assert "exited with code 1 while it loaded" in (second.return_blocked or "")
+
+
+def test_what_ended_unseen_with_what_was_given_back_is_started_as_before(rig: Rig) -> None:
+    first = giving_back(rig)
+    rig.end(rig.spawn.started[0], 0)
+    ended_unseen(rig, first)
+    second = rig.make()
+    second.start()
+    assert rig.spawn.started[-1].argv[4] == "8192"
+    assert "before it was seen to be ready" in (second.return_blocked or "")
+    assert rig.record.fallback is None
+
+
+def test_what_was_ready_with_what_was_given_back_keeps_it(rig: Rig) -> None:
+    first = giving_back(rig)
+    rig.end(rig.spawn.started[0], 0)
+    first.healthy()
+    assert rig.record.fallback is None
+    first.let_go()
+    second = taken_over(rig)
+    rig.end(rig.spawn.adoptable[second.identity], 1)
+    assert (second.state.plan.context_length, second.return_blocked) == (16384, None)
+
+
+def test_a_give_back_whose_start_was_not_made_is_made_by_the_next_daemon(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found(monkeypatch, None)
+    first = giving_back(rig)
+    rig.end(rig.spawn.started[0], 0)
+    ended_unseen(rig, first)
+    backend_record.write(
+        msgspec.structs.replace(rig.record, pid=None, start_ticks=None, intended_at=None), rig.directory
+    )
+    second = rig.make()
+    second.start()
+    assert rig.spawn.started[-1].argv[4] == "16384"
+    rig.end(rig.spawn.started[-1], 1)
+    assert second.state.plan.context_length == 8192
+
+
+@pytest.mark.parametrize("alive", [True, False])
+def test_the_context_that_somebody_chose_is_known_to_the_next_daemon(rig: Rig, alive: bool) -> None:
+    first = rig.make()
+    first.start()
+    first.healthy()
+    first.restart_by_hand(sv.LaunchPlan(4096, 64), 4096)
+    assert rig.record.chosen_context == 4096
+    rig.end(rig.spawn.started[0], 0)
+    first.let_go()
+    if alive:
+        second = taken_over(rig)
+    else:
+        second = rig.make()
+        second.start()
+        assert rig.spawn.started[-1].argv[4] == "4096"
+    assert (second.chosen_context, second.state.plan.context_length) == (4096, 4096)
+    second.healthy()
+    second.restart(sv.LaunchPlan(2048, 64))
+    assert rig.record.chosen_context is None, "relief wants another one"
+
+
+def test_the_context_that_somebody_chose_under_another_config_is_forgotten(rig: Rig) -> None:
+    first = rig.make()
+    first.start()
+    first.healthy()
+    first.restart_by_hand(sv.LaunchPlan(4096, 64), 4096)
+    rig.end(rig.spawn.started[0], 0)
+    ended_unseen(rig, first)
+    second = rig.make(backend(context=Context(preferred=16384)))
+    second.start()
+    assert (second.chosen_context, rig.spawn.started[-1].argv[4]) == (None, "16384")
 
 
 @pytest.mark.parametrize("record", ["none", "of one that ended", "damaged"])

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from supervisor_rig import FakeCheck
 
 from moetuned.daemon import relieving
 from moetuned.daemon.conversations import Conversations
@@ -40,7 +41,7 @@ def watched(small_model: Path) -> Watched:
     watched.supervisor = SimpleNamespace(  # type: ignore[assignment]
         state=Supervision("glm", NOW, stage=Stage.READY), load_seconds=None, process=object(), restarts=[],
         sets=lambda value: True, knows=lambda value: True, paused_wall_seconds=None, draining=False, held=False, pausable=True, conversations=None, did=[],
-        restarting=True, relief_restarts=(),
+        restarting=True, relief_restarts=(), check=None,
     )  # fmt: skip
     own: Any = watched.supervisor
     own.restart = lambda plan, why, *, seconds, end_seconds: own.restarts.append((plan, why, seconds, end_seconds))
@@ -231,6 +232,18 @@ def test_the_config_can_forbid_the_pause(watched: Watched) -> None:
     own = relieve(watched, 10.0, msgspec.structs.replace(SETTINGS, pause=False))
     assert own.did == []
     assert len(own.restarts) == 1
+
+
+def test_what_would_let_it_not_start_again_speaks_against_its_restart(watched: Watched) -> None:
+    near(watched, MemoryState.CRITICAL)
+    assert watched.supervisor is not None
+    check: Any = FakeCheck()
+    watched.supervisor.check = check
+    check.obstacle = "its model /m.gguf is not there"
+    assert relieve(watched, 10.0).restarts == []
+    assert watched.would_do[0].endswith("once it could start again: its model /m.gguf is not there")
+    check.obstacle = None
+    assert len(relieve(watched, 11.0).restarts) == 1
 
 
 @pytest.mark.parametrize(("state", "restarts"), [(MemoryState.NEAR_LIMIT, 0), (MemoryState.CRITICAL, 1)])

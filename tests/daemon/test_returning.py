@@ -8,8 +8,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from supervisor_rig import FakeCheck
 
 from moetuned.daemon import returning
+from moetuned.daemon.restart_check import Obstructed
 from moetuned.daemon.settings import settings_of
 from moetuned.daemon.watched import Watched
 from moetuned.decide import context_return
@@ -37,7 +39,7 @@ class Supervisor(SimpleNamespace):
         )
         super().__init__(
             config=config, state=Supervision("glm", TAKEN, stage=Stage.READY), load_seconds=7.0, process=object(), relief_restarts=(1.0,),
-            returned_at=None, return_blocked=None, restarts=[], paused=None, chosen_context=None, draining=False, waits_because=None,
+            returned_at=None, return_blocked=None, restarts=[], paused=None, chosen_context=None, draining=False, waits_because=None, check=None,
         )  # fmt: skip
 
     def sets(self, value: str) -> bool:
@@ -98,6 +100,26 @@ def test_what_waits_is_called_off_when_it_does_not_suit_any_more(rig: Rig, chang
     rig.watched.verdict = IDLE
     rig.run()
     assert len(rig.supervisor.restarts) == 1, "another try needs no hour"
+
+
+def test_one_that_could_not_start_again_counts_for_nothing_and_is_made_once_it_can(rig: Rig) -> None:
+    check: Any = FakeCheck()
+    rig.supervisor.check = check
+    rig.run(900)
+    assert len(rig.supervisor.restarts) == 1
+    rig.supervisor.restarts, rig.supervisor.waits_because = [], None
+    check.obstacle = "its model /m.gguf is not there"
+    check.obstructed = Obstructed(RestartCause.RETURN, check.obstacle, rig.now)
+    returning.reconsider(rig.watched)
+    assert rig.watched.relief_reports[-1] == "did not give it back: its model /m.gguf is not there"
+    assert rig.watched.returning.returned_at is None, "it is to blame for nothing"
+    reports = rig.watched.relief_reports
+    rig.run(900)
+    assert (rig.supervisor.restarts, rig.watched.relief_reports) == ([], reports)
+    assert "once it could start again (its model /m.gguf is not there)" in (rig.watched.grow_back or "")
+    check.obstacle = None
+    rig.run(8)
+    assert len(rig.supervisor.restarts) == 1
 
 
 def test_a_restart_for_another_reason_is_not_called_off(rig: Rig) -> None:

@@ -390,6 +390,7 @@ def test_one_that_comes_back_while_it_ends_keeps_its_cool_down(rig: Rig) -> None
     rig.configure(GLM)
     rig.tick()
     rig.roster.get("glm").supervisor.restart(LaunchPlan(2048))
+    rig.workers.finish("could start again")
     rig.end(0)
     at = rig.clock.now
     rig.configure()

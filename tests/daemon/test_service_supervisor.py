@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from daemon_fakes import FakeClock, FakeGuard, FakeGuards, FakeProcess, FakeSpawn, HeldWorkers
 from fakes.orphan_process import Orphans, is_stopped, orphan
-from supervisor_rig import use_fakes
+from supervisor_rig import FakeCheck, use_fakes
 
 from moetuned.daemon import pausing, recorded
 from moetuned.daemon import service_supervisor as module
@@ -274,20 +274,69 @@ def test_a_refusal_leaves_it_running_and_is_told(rig: Rig) -> None:
     assert rig.supervisor.restarts[-1].took_seconds is None
 
 
+@pytest.mark.parametrize("why", ["by hand", "gives back", "it hung"])
+def test_a_refusal_of_what_is_not_to_free_memory_is_told_as_what_it_is(rig: Rig, why: str) -> None:
+    running(rig)
+    rig.service.refusal = "llama.service is masked"
+    match why:
+        case "by hand":
+            rig.supervisor.restart_by_hand(LaunchPlan(2048), 2048)
+        case "gives back":
+            rig.supervisor.give_back(LaunchPlan(8192), "it is idle")
+        case _:
+            rig.supervisor.hung()
+    rig.workers.finish("restarting", really=True)
+    assert rig.said[-1] == (EventName.BACKEND_NOT_RESTARTED, "glm could not be restarted: llama.service is masked")
+    assert rig.supervisor.state.stage is Stage.READY
+
+
+@pytest.mark.parametrize("to_free_memory", [True, False])
+def test_a_refusal_of_what_an_earlier_daemon_had_begun_is_told_as_what_it_is(rig: Rig, to_free_memory: bool) -> None:
+    running(rig)
+    if to_free_memory:
+        rig.supervisor.restart(LaunchPlan(2048))
+    else:
+        rig.supervisor.restart_by_hand(LaunchPlan(2048))
+    rig.supervisor.let_go()
+    rig.workers.jobs.clear()
+    rig.run_as(100)
+    rig.supervisor = rig.make()
+    rig.supervisor.start()
+    rig.service.refusal = "llama.service is masked"
+    rig.look()
+    rig.workers.finish("restarting", really=True)
+    name = EventName.RELIEF_EXHAUSTED if to_free_memory else EventName.BACKEND_NOT_RESTARTED
+    assert rig.said[-1][0] is name
+
+
+def test_the_manager_is_not_asked_for_one_that_could_not_start_again(rig: Rig) -> None:
+    running(rig)
+    check = FakeCheck()
+    rig.supervisor.check = check  # type: ignore[assignment]
+    rig.supervisor.restart_by_hand(LaunchPlan(2048), 2048)
+    check.answer("its model /m.gguf is not there")
+    assert not any(key.startswith("restarting") for _, key, *_ in rig.workers.jobs)
+    assert rig.said[-1][0] is EventName.BACKEND_NOT_RESTARTED
+    rig.supervisor.restart_by_hand(LaunchPlan(2048), 2048)
+    check.answer(None)
+    rig.workers.finish("restarting", really=True)
+    assert rig.service.asked == [{"context": "2048"}]
+
+
 def test_one_that_hangs_is_restarted_by_its_manager_and_only_asked_for_once(rig: Rig) -> None:
     first = running(rig)
     rig.supervisor.hung()
     rig.service.refusal = "systemctl did not end within 20 s"
     rig.workers.finish("restarting", really=True)
     assert rig.supervisor.state.stage is Stage.READY
-    rig.supervisor.hung()
-    assert rig.supervisor.state.stage is Stage.READY
+    assert not rig.supervisor.ends_hung
     rig.service.refusal = None
     rig.end(first)
     rig.run_as(200)
     rig.look()
     rig.look()
     rig.supervisor.healthy()
+    assert rig.supervisor.ends_hung
     rig.supervisor.hung()
     rig.workers.finish("restarting", really=True)
     assert rig.service.asked == [{"context": "8192"}]

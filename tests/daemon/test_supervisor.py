@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from supervisor_rig import SHORT, FakeConversations, Rig, ready, supervised_rig  # noqa: F401  a fixture
+import pytest
+from supervisor_rig import SHORT, FakeCheck, FakeConversations, Rig, ready, supervised_rig  # noqa: F401  a fixture
 
+from moetuned.daemon.supervisor import Supervisor
+from moetuned.decide import supervision as sv
 from moetuned.decide.launch_command import preferred_plan
 from moetuned.decide.supervision import LaunchPlan
 from moetuned.schema.config import Backend, Context
@@ -49,7 +52,7 @@ def test_its_conversations_are_saved_kept_while_it_restarts_and_read_again(rig: 
     supervisor.restart(SHORT, seconds=30.0)
     supervisor.hear(0, rig.clock.now)
     assert kept.did[-1] == "save"
-    kept.done(1)
+    kept.done(1, 0)
     rig.end(rig.spawn.started[0], 0)
     supervisor.tick()
     supervisor.healthy()
@@ -61,12 +64,27 @@ def test_its_conversations_are_saved_kept_while_it_restarts_and_read_again(rig: 
     assert "1 conversation goes on" in rig.said[-1][1]
 
 
+def test_conversations_that_were_not_saved_are_told(rig: Rig) -> None:
+    supervisor = ready(rig)
+    kept = supervisor.conversations = FakeConversations()  # type: ignore[assignment]
+    supervisor.restart(SHORT, seconds=30.0)
+    supervisor.hear(0, rig.clock.now)
+    kept.done(0, 2)
+    rig.end(rig.spawn.started[0], 0)
+    supervisor.healthy()
+    assert "; 2 conversations were lost; " in rig.said[-1][1]
+    supervisor.restart(SHORT)
+    rig.end(rig.spawn.started[1], 0)
+    supervisor.healthy()
+    assert "lost" not in rig.said[-1][1]
+
+
 def test_what_was_saved_goes_when_it_does_not_come_back(rig: Rig) -> None:
     supervisor = ready(rig)
     kept = supervisor.conversations = FakeConversations()  # type: ignore[assignment]
     supervisor.restart(SHORT, seconds=30.0)
     supervisor.hear(0, rig.clock.now)
-    kept.done(1)
+    kept.done(1, 0)
     rig.end(rig.spawn.started[0], 0)
     assert kept.did[-1] == "save"
     rig.end(rig.spawn.started[1], 1)
@@ -113,3 +131,74 @@ def test_one_that_is_ended_because_it_hangs_was_restarted(rig: Rig) -> None:
     supervisor.tick()
     supervisor.healthy()
     assert [(one.cause, one.why) for one in supervisor.restarts] == [(RestartCause.EXIT, "it hung")]
+
+
+def checked(rig: Rig) -> tuple[Supervisor, FakeCheck]:
+    supervisor, check = ready(rig), FakeCheck()
+    supervisor.check = check  # type: ignore[assignment]
+    return supervisor, check
+
+
+GONE = "its model /m.gguf is not there"
+
+
+@pytest.mark.parametrize("cause", [RestartCause.RELIEF, RestartCause.RETURN, RestartCause.BY_HAND])
+def test_one_that_could_not_start_again_is_not_ended_and_that_is_told(rig: Rig, cause: RestartCause) -> None:
+    supervisor, check = checked(rig)
+    match cause:
+        case RestartCause.RELIEF:
+            supervisor.restart(SHORT, "memory is short")
+        case RestartCause.RETURN:
+            supervisor.give_back(SHORT, "memory is ample")
+        case _:
+            supervisor.restart_by_hand(SHORT, 2048)
+    assert (supervisor.draining, supervisor.waits_because, rig.spawn.started[0].signals) == (True, cause, [])
+    assert "could start again" in (supervisor.before_restart or "")
+    check.answer(GONE)
+    assert (supervisor.restarting, supervisor.state.stage) == (False, sv.Stage.READY)
+    assert rig.spawn.started[0].signals == []
+    name = EventName.RELIEF_EXHAUSTED if cause is RestartCause.RELIEF else EventName.BACKEND_NOT_RESTARTED
+    ((told, message),) = rig.said
+    assert told is name
+    assert GONE in message
+    (one,) = supervisor.restarts
+    assert (one.cause, one.failed) == (cause, f"{GONE}; it goes on as it is")
+    assert (supervisor.restarts_by_cause, supervisor.relief_restarts, supervisor.chosen_context) == ({}, (), None)
+    check.news = False
+    supervisor.restart(SHORT, "memory is short")
+    check.answer(GONE)
+    assert len(rig.said) == 1
+
+
+def test_one_that_can_start_again_is_restarted_and_the_look_is_part_of_the_wait(rig: Rig) -> None:
+    supervisor, check = checked(rig)
+    supervisor.restart(SHORT, "memory is short", seconds=30)
+    rig.clock.now += 1
+    check.answer(None)
+    assert supervisor.state.drain_until == rig.clock.now + 29
+    supervisor.hear(0, rig.clock.now)
+    assert rig.spawn.started[0].signals == ["TERM"]
+
+
+def test_a_restart_that_is_hastened_while_that_is_looked_for_waits_no_longer(rig: Rig) -> None:
+    supervisor, check = checked(rig)
+    supervisor.restart(SHORT, "memory is short", seconds=30)
+    supervisor.hasten(0.0)
+    assert rig.spawn.started[0].signals == []
+    check.answer(None)
+    assert rig.spawn.started[0].signals == ["TERM"]
+
+
+def test_a_restart_that_is_called_off_while_that_is_looked_for_is_not_made(rig: Rig) -> None:
+    supervisor, check = checked(rig)
+    supervisor.restart(SHORT, "memory is short")
+    supervisor.call_off()
+    check.answer(None)
+    assert (supervisor.restarting, rig.spawn.started[0].signals, rig.said) == (False, [], [])
+
+
+def test_what_does_not_run_is_started_without_that_look(rig: Rig) -> None:
+    supervisor, check = checked(rig)
+    rig.end(rig.spawn.started[0], 1)
+    supervisor.restart_by_hand(SHORT)
+    assert (check.waiting, len(rig.spawn.started)) == ([], 2)

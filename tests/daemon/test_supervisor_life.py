@@ -13,9 +13,9 @@ from daemon_fakes import FakeClock, FakeGuard, FakeProcess, FakeSpawn, HeldWorke
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from supervisor_rig import COMMAND, TIMING, FakeConversations, backend, use_fakes
+from supervisor_rig import COMMAND, TIMING, FakeCheck, FakeConversations, backend, use_fakes
 
-from moetuned.daemon import pausing, recorded, supervisor
+from moetuned.daemon import left_behind, pausing, recorded
 from moetuned.daemon import service_supervisor as service_module
 from moetuned.daemon.loop import Loop
 from moetuned.daemon.process_supervisor import Ended, Prepared, ProcessSupervisor
@@ -138,7 +138,7 @@ class Life(RuleBasedStateMachine):
         self.patch.setattr(recorded, "variables", lambda pid, _names: self.world.marks[pid])
         self.patch.setattr(recorded, "command_line", lambda _pid: ("server",))
         self.patch.setattr(backend_record, "find_started", self.world.find_started)
-        self.patch.setattr(supervisor, "left_in_session", lambda _session, _word: ())
+        self.patch.setattr(left_behind, "left_in_session", lambda _session, _word: ())
         self.patch.setattr(pausing, "PauseGuard", FakeGuard)
         self.said: list[tuple[EventName, str]] = []
         self.begun = 0
@@ -167,6 +167,8 @@ class Life(RuleBasedStateMachine):
         self.supervisor = self.make()
         self.conversations = FakeConversations()
         self.supervisor.conversations = self.conversations  # type: ignore[assignment]
+        self.check = FakeCheck(at_once=True)
+        self.supervisor.check = self.check  # type: ignore[assignment]
         self.supervisor.start()
 
     @rule(plan=PLANS, seconds=SECONDS)
@@ -190,10 +192,18 @@ class Life(RuleBasedStateMachine):
 
     @rule(kept=st.integers(0, 2), lost=st.integers(0, 2))
     def conversations_are_done(self, kept: int, lost: int) -> None:
-        if self.conversations.did[-1:] == ["save"]:
-            self.conversations.done(kept)
-        elif self.conversations.did[-1:] == ["restore"]:
+        if self.conversations.did[-1:] == ["save"] or self.conversations.did[-1:] == ["restore"]:
             self.conversations.done(kept, lost)
+
+    @rule(at_once=st.booleans())
+    def looks_take_a_while(self, at_once: bool) -> None:
+        self.check.at_once = at_once
+
+    @rule(why=st.sampled_from([None, "its model is not there"]))
+    def look_is_answered(self, why: str | None) -> None:
+        begun = self.begun
+        self.check.answer(why)
+        assert why is None or self.begun == begun, "what could not start again is not ended"
 
     @rule()
     def holds(self) -> None:

@@ -446,6 +446,15 @@ def test_whatever_memory_does(
         assert sum(at - settings.at_most_seconds < one <= at for one in restarts) <= settings.at_most
 
 
+def test_one_that_could_not_start_again_is_not_restarted_and_that_uses_nothing_up() -> None:
+    gone = msgspec.structs.replace(FACTS, obstacle="its model /m.gguf is not there")
+    state = look(relief.ReliefState(), 0.0, gone).state
+    decided = look(state, 1.0, gone)
+    assert (decided.restart, decided.exhausted, decided.state.restarted_at) == (None, None, ())
+    assert decided.would_do[0].endswith(", once it could start again: its model /m.gguf is not there")
+    assert look(decided.state, 2.0).restart is not None
+
+
 def test_one_behind_another_waits_for_what_that_frees() -> None:
     behind = msgspec.structs.replace(FACTS, behind="qwen")
     state = look(relief.ReliefState(), 0.0, behind).state

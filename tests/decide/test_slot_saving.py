@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moetuned.decide import slot_saving
-from moetuned.decide.slot_saving import ConversationFacts, SlotFile, is_unified, to_restore, to_save, why_lost
+from moetuned.decide.slot_saving import ConversationFacts, SlotFile, is_unified, to_restore, to_save, too_long, why_lost
 from moetuned.decide.supervision import LaunchPlan
 from moetuned.schema.sample import Slot
 
@@ -74,6 +74,7 @@ def test_the_longest_first_and_what_works_on_a_request_or_is_too_long_not_at_all
         slot(6, 0),
     ]
     assert to_save(slots, 2048) == ((1, 900), (0, 100), (4, 2048))
+    assert [too_long(slots, longest) for longest in (4096, 2048, 900)] == [0, 1, 2]
 
 
 def test_each_goes_into_the_smallest_unused_slot_that_it_fits() -> None:

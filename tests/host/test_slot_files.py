@@ -98,17 +98,23 @@ def test_what_is_saved_is_read_again_and_removed(server: Server) -> None:
     assert server.asked == ["save 0", "save 2"]
     assert [file.tokens for file in saved.files] == [900]
     assert names(server) == [saved.files[0].name], "the empty one was removed"
-    assert saved.skipped == ()
+    assert (saved.skipped, saved.lost) == ((), 0)
     assert slot_files.restore_slots(server.url, os.getpid(), saved, time.monotonic() + LONG) == 1
     assert server.asked[2:] == ["restore 2"], "the slot that nobody has used"
     assert names(server) == []
+
+
+def test_one_that_does_not_fit_is_counted(server: Server) -> None:
+    server.slots[0]["n_prompt_tokens"] = 4096
+    saved = save(server)
+    assert (saved.files, saved.skipped, saved.lost) == ((), (), 1)
 
 
 def test_one_that_is_refused_leaves_nothing(server: Server) -> None:
     server.refused = {0}
     saved = save(server)
     assert saved.files == ()
-    assert saved.skipped == ("slot 0: it was refused with 400",)
+    assert (saved.skipped, saved.lost) == (("slot 0: it was refused with 400",), 1)
     assert names(server) == []
     (server.directory / "kept").write_text("7")
     server.refused = {2}

@@ -24,6 +24,7 @@ def test_the_names_are_the_published_ones() -> None:
         "backend_recovered",
         "backend_restarting",
         "backend_restarted",
+        "backend_not_restarted",
         "backend_start_changed",
         "relief_exhausted",
         "cache_evicted",
