@@ -168,11 +168,9 @@ def _on(
         if is_active(old):
             return Stop(old.id)
         if old.name == names.main:
-            return Rename(old.id, names.aside(change.old_own))
+            return _rename(old, names.aside(change.old_own), seen)
     if new.name != names.main:
-        if (other := _named(seen, names.main)) is not None:
-            raise Blocked(_in_the_way(other))
-        return Rename(new.id, names.main)
+        return _rename(new, names.main, seen)
     if new.status in _NEVER_RAN:
         return Start(new.id)
     return Remove(old.id) if old is not None and change.old_own else None
@@ -197,6 +195,12 @@ def _back(
     if not change.old_own and change.old_policy == STARTED_AT_BOOT and old.policy != STARTED_AT_BOOT:
         return Hold(old.id, change.old_policy)
     return Start(old.id) if change.old_ran and not is_active(old) else None
+
+
+def _rename(one: ContainerFacts, to: str, seen: Sequence[ContainerFacts]) -> Rename:
+    if (other := _named(seen, to)) is not None:
+        raise Blocked(_in_the_way(other))
+    return Rename(one.id, to)
 
 
 def _named(seen: Sequence[ContainerFacts], name: str) -> ContainerFacts | None:

@@ -129,6 +129,7 @@ def test_the_next_turn_reads_only_what_is_new(tmp_path: Path, small_model: Path,
         assert second["timings"]["cache_n"] > 2000
         assert second["timings"]["prompt_n"] < 100
         daemon.until(lambda _: list(slots.iterdir()) == [], "the files are removed")
+        daemon.until(lambda _: is_known(daemon), "what its new process is")
         restart(daemon, 2048)  # it does not fit that one
         daemon.until(lambda _: daemon.event_names().count("backend_restarted") == 2, "restarted again")
         assert "1 conversation was lost" in daemon.snapshot.events[-1].message

@@ -4,7 +4,7 @@ import itertools
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from moetuned.decide import container_change as cc
@@ -108,6 +108,7 @@ STATUSES = st.sampled_from(["created", "running", "exited", "restarting", "pause
 PLACES = st.sampled_from([NAMES.main, NAMES.new, NAMES.own_old, NAMES.kept])
 
 
+@example(True, False, (NAMES.main, "created"), (NAMES.own_old, "created"), "no")  # somebody renamed the new one
 @given(
     st.booleans(), st.booleans(), st.none() | st.tuples(PLACES, STATUSES), st.none() | st.tuples(PLACES, STATUSES), st.sampled_from(["no", "always"])
 )  # fmt: skip
