@@ -15,7 +15,6 @@ from moetuned.decide.headline_words import (
     shell_word,
     tokens,
 )
-from moetuned.decide.paging_starved import SIGNAL as STARVED
 from moetuned.decide.prefill_text import prefill_progress
 from moetuned.schema.event import Event, EventName, is_kind_of
 from moetuned.schema.headline import Headline, Severity, Situation
@@ -25,6 +24,8 @@ from moetuned.schema.verdict import MemoryState, Paging, Phase
 
 WANTED_STATES = frozenset({"starting", "restarting", "draining", "ending"})
 """States of a backend that does not answer, or soon will not, because somebody or moetuned wants that."""
+STARVED = "cpu_ratio"
+"""The signal of `decide.paging_starved`; what tells it is not imported by who only shows it."""
 _NOTHING = "Nothing to do."
 _GROWS = {
     "prompt_cache": "its prompt cache grows",
@@ -40,14 +41,15 @@ def backend_headline(view: BackendView, events: Sequence[Event], at_seconds: flo
     verdict = view.verdict
     signals = {reason.signal for reason in verdict.reasons if reason.axis == "phase"}
     if view.state in WANTED_STATES:
-        text = f"{_said(view)}."
-        return _line(view, Severity.WARNING, Situation.TRANSITION, text, "It answers again when that is done; wait.")
+        return _line(
+            view, Severity.WARNING, Situation.TRANSITION, _sentence(view), "It answers again when that is done; wait."
+        )
     if view.state == "paused" or "paused" in signals:
-        return _line(view, Severity.WARNING, Situation.PAUSED, f"{_said(view)}.", _resume(view))
+        return _line(view, Severity.WARNING, Situation.PAUSED, _sentence(view), _resume(view))
     if verdict.phase is Phase.ABSENT or view.state in ("stopped", "waiting", "broken"):
         return _down(view, events)
     if "hung" in signals:
-        return _line(view, Severity.CRITICAL, Situation.HUNG, f"{_said(view)}.", _see_log(view))
+        return _line(view, Severity.CRITICAL, Situation.HUNG, _sentence(view), _see_log(view))
     if verdict.memory is MemoryState.CRITICAL:
         return _memory(view, mode)
     if verdict.paging is Paging.THRASHING:
@@ -66,7 +68,13 @@ def _line(view: BackendView, severity: Severity, situation: Situation, text: str
 
 
 def _said(view: BackendView) -> str:
+    """The daemon's sentence. What ends with a command gets no full stop, which would be taken for a part of it."""
     return view.sentence.removesuffix(".")
+
+
+def _sentence(view: BackendView) -> str:
+    said = _said(view)
+    return said if said.endswith(f" {view.name}") else f"{said}."
 
 
 def _resume(view: BackendView) -> str:

@@ -76,7 +76,9 @@ def performance(found: Sequence[Measure]) -> str:
 def _written(measure: Measure) -> str:
     label = "".join("_" if char in "='|" or not char.isprintable() else char for char in measure.label)
     label = label if _PLAIN.fullmatch(label) else f"'{label}'"
-    value = "U" if measure.value is None else f"{_number(measure.value)}{measure.unit}"
+    # Pages are counted whole, so what is resident may pass the size.
+    size = measure.value if measure.value is None or measure.most is None else min(measure.value, measure.most)
+    value = "U" if size is None else f"{_number(size)}{measure.unit}"
     fields = (value, measure.warn, "", _bound(measure.least), _bound(measure.most))
     return f"{label}={';'.join(fields)}".rstrip(";")
 

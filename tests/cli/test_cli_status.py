@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import io
 import re
+import subprocess
+import sys
 
 import msgspec
 import pytest
@@ -161,3 +163,28 @@ def test_a_terminal_without_utf_8_still_gets_a_screen(answered, monkeypatch):
 def test_without_an_output_nothing_is_written_and_nothing_fails(answered, monkeypatch):
     monkeypatch.setattr("sys.stdout", None)
     assert main.run(["status"]) == 0
+
+
+def test_a_look_imports_nothing_that_it_does_not_need():
+    code = (
+        "import sys, moetuned.cli.main, moetuned.cli.status, moetuned.api.client, moetuned.cli.status_view\n"
+        "print(*sorted(sys.modules), sep='\\n')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    imported = set(done.stdout.splitlines())
+    for heavy in (
+        "yaml",
+        "psutil",
+        "asyncio",
+        "http.client",
+        "unicodedata",
+        "subprocess",
+        "moetuned.schema.sample",
+        "moetuned.schema.config",
+    ):
+        assert heavy not in imported
+    assert not {
+        name
+        for name in imported
+        if name.startswith(("moetuned.host", "moetuned.state", "moetuned.daemon", "moetuned.gguf"))
+    }

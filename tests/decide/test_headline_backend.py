@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from headline_scenes import GIB, NOW, view
 
+from moetuned.decide.headline_backend import STARVED as STARVED_SIGNAL
 from moetuned.decide.headline_backend import backend_headline
+from moetuned.decide.paging_starved import SIGNAL
 from moetuned.schema.event import Event, EventName
 from moetuned.schema.headline import Headline, Severity, Situation
 from moetuned.schema.neighbour import Neighbour
@@ -154,6 +156,10 @@ def test_paused_says_how_to_let_it_go_on() -> None:
     )
     own = view("glm", Phase.IDLE, Paging.STEADY, MemoryState.OK, paused, supervised=True)
     assert told(own).advice == "To let it go on: moetunectl backend resume glm"
+
+
+def test_it_is_the_signal_of_who_tells_it() -> None:
+    assert STARVED_SIGNAL == SIGNAL
 
 
 def test_hung_says_where_its_log_is() -> None:
