@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -73,8 +72,9 @@ def _show(client: Client, name: str | None, *, as_json: bool, clear: bool = Fals
         _print_json(snapshot)
         return
     from moetuned.cli.status_view import render
+    from moetuned.cli.terminal import terminal_size
 
-    size = shutil.get_terminal_size()
+    size = terminal_size()
     colour = wants_colour()
     # Who reads no more than the first line of what goes into a pipe or a file gets all of it.
     whole = sys.stdout is None or not sys.stdout.isatty()

@@ -82,5 +82,5 @@ def _instead(one: TunableView) -> str:
     return (
         ""
         if one.wanted is None
-        else f", not {one.wanted.replace('at-most', 'at most').replace('at-least', 'at least')}"
+        else f" instead of {one.wanted.replace('at-most', 'at most').replace('at-least', 'at least')}"
     )

@@ -50,12 +50,12 @@ def test_settings_that_were_changed() -> None:
     for state in ("drifted", "yielded"):
         one = first(snapshot(well, tuning=(msgspec.structs.replace(DRIFTED, state=state),)))
         assert (one.severity, one.situation, one.backend) == (Severity.WARNING, Situation.DRIFTED, None)
-        assert "vm.swappiness is 60, not 10" in one.text
+        assert "vm.swappiness is 60 instead of 10" in one.text
         assert "sudo moetunectl tune apply" in one.advice
     for state in ("applied", "already", "skipped", "failed", "planned", "restored"):
         assert first(snapshot(well, tuning=(msgspec.structs.replace(DRIFTED, state=state),))).severity is Severity.OK
     many = tuple(msgspec.structs.replace(DRIFTED, name=f"vm.{name}") for name in "abcd")
-    assert "vm.a is 60, not 10, vm.b is 60, not 10, and 2 more" in first(snapshot(well, tuning=many)).text
+    assert "vm.a is 60 instead of 10, vm.b is 60 instead of 10, and 2 more" in first(snapshot(well, tuning=many)).text
 
 
 def test_nothing_to_watch() -> None:
