@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
 import re
 import sys
 import types
@@ -22,12 +23,14 @@ from moetuned.api.metric_catalogue import catalogue, signal_metric_name
 from moetuned.cli.main import group as moetunectl
 from moetuned.daemon.main import group as moetuned
 from moetuned.decide import signals
+from moetuned.decide.nagios import CheckAnswer
 from moetuned.parse.backend_http import paths_of
 from moetuned.parse.config_sample import reference_page, sample_config
 from moetuned.schema.backend_abilities import Abilities
 from moetuned.schema.config import Profile
 from moetuned.schema.event import Event, EventName
 from moetuned.schema.explanation import Explanations
+from moetuned.schema.headline import StatusReport
 from moetuned.schema.relief import ReliefPlans
 from moetuned.schema.snapshot import Snapshot
 from moetuned.schema.supervision import BackendAnswer
@@ -246,6 +249,9 @@ def api_page() -> str:
         "null is unknown, never zero. Fields are added, never renamed. Times `*_wall_seconds` and `wall_seconds` are Unix time, "
         "`at_seconds` and `*_since` are on the machine's monotonic clock.",
         *structures(Snapshot),
+        "`moetunectl status --json` prints the same with `headlines`, a list of `Headline`, worst first ([JSON Schema](status.schema.json)); "
+        "`moetunectl check --json` prints a `CheckAnswer` ([JSON Schema](check.schema.json)).",
+        *structures(CheckAnswer),
         *(part for part in structures(Explanations) if part not in structures(Snapshot)),
         *structures(ReliefPlans),
         *structures(BackendAnswer),
@@ -356,6 +362,12 @@ def _ways(abilities: Abilities) -> Iterator[tuple[str, ...]]:
         yield tuple(way.value for way in ways)
 
 
+def schema_page(kind: type[msgspec.Struct]) -> str:
+    """A JSON Schema (draft 2020-12) of what a command prints with --json."""
+    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(kind)}
+    return json.dumps(schema, indent=2) + "\n"
+
+
 GENERATED: Mapping[str, Callable[[], str]] = {
     "etc/moetuned.yaml": sample_config,
     "docs/reference/config.md": reference_page,
@@ -366,6 +378,8 @@ GENERATED: Mapping[str, Callable[[], str]] = {
     "docs/reference/api.md": api_page,
     "docs/reference/events.md": events_page,
     "docs/reference/backends.md": backends_page,
+    "docs/reference/status.schema.json": lambda: schema_page(StatusReport),
+    "docs/reference/check.schema.json": lambda: schema_page(CheckAnswer),
 }
 
 

@@ -95,12 +95,16 @@ class Client:
         start = "start it with: systemctl start moetuned (or: moetuned run)"
         match error.errno:
             case errno.ENOENT | errno.ENOTDIR:
-                return DaemonUnreachable(f"moetuned is not running (no socket at {self._path}); {start}.")
+                return DaemonUnreachable(f"moetuned is not running (no socket at {self._path}); {start}.", self._path)
             case errno.ECONNREFUSED:
-                return DaemonUnreachable(f"moetuned is not running (the socket {self._path} is left over); {start}.")
+                return DaemonUnreachable(
+                    f"moetuned is not running (the socket {self._path} is left over); {start}.", self._path
+                )
             case errno.EACCES | errno.EPERM:
+                from moetuned.api.socket_access import who_may  # only who may not pays for it
+
                 return DaemonRefused(
-                    f"You may not use {self._path}; run this with sudo, or as a member of the socket's group."
+                    f"You may not talk to moetuned (its socket is {self._path}): {who_may(self._path)}"
                 )
         if isinstance(error, TimeoutError):
             return DaemonUnreachable(

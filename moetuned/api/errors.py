@@ -20,6 +20,10 @@ class DaemonRefused(DaemonError):  # noqa: N818
 
 
 class DaemonUnreachable(DaemonError):  # noqa: N818
-    """Nobody answers at the socket."""
+    """Nobody answers at the socket. `absent`: the path of a socket that is not there or has nobody behind it, None: it may run."""
 
     exit_code = 3
+
+    def __init__(self, sentence: str, absent: str | None = None) -> None:
+        super().__init__(sentence)
+        self.absent = absent

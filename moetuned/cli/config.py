@@ -20,13 +20,12 @@ EXIT_NO = 1
 
 @click.group(
     name="config",
-    help="Print a sample config, check config files, or show what they say together.",
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Examples:\n\n\b\n  moetunectl config sample > moetuned.yaml\n  moetunectl config check\n"
     "  moetunectl config check ./moetuned.yaml\n  moetunectl config show --json",
 )
 def command() -> None:
-    """Group of the commands about the config."""
+    """Print a sample config, check config files, or show what they say together."""
 
 
 @command.command(help="Print the commented sample config, with every key there is.")

@@ -1,7 +1,8 @@
 """moetunectl: finds its subcommands by file name and turns errors into one sentence and an exit code.
 
 A subcommand is a file `cli/<name>.py` with an object `command` (a click command); "_" in the file's name is "-" on the
-command line. Only the file of the command that runs is imported, so that every start is quick.
+command line. Only the file of the command that runs is imported, so that every start is quick; what `--help` lists is read from their
+sources.
 
 Exit codes: 0 done; 1 the answer is "no"; 2 usage; 3 the daemon cannot be reached; 4 refused (permission, unsafe).
 """
@@ -14,13 +15,13 @@ try:
     import contextlib
     import importlib
     import os
-    import pkgutil
+    import re
     from typing import Any
 
     import click
 
     from moetuned import __version__
-    from moetuned.api.errors import DaemonError
+    from moetuned.api.errors import DaemonError, DaemonUnreachable
 except KeyboardInterrupt:  # Ctrl-C while it is still starting
     sys.exit(130)
 
@@ -28,6 +29,10 @@ EXIT_NO = 1
 EXIT_USAGE = 2
 EXIT_REFUSED = 4
 EXIT_INTERRUPTED = 130
+
+
+_COMMAND = re.compile(r'^def command\([^"]*:\n    """(.*?)"""', re.DOTALL | re.MULTILINE)
+"""The docstring of a command, in its source; no default or annotation of a parameter holds a quotation mark."""
 
 
 class _ReaderGone(Exception):  # noqa: N818
@@ -62,10 +67,18 @@ class CommandFiles(click.Group):
             raise _Interrupted from error
         return result
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         """Names of the commands, sorted."""
-        names = (name.replace("_", "-") for name in _modules())
-        return [name for name in names if self.get_command(ctx, name) is not None]
+        return [name.replace("_", "-") for name in _modules() if _docstring(name) is not None]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """See `click.Group`; no command is imported for it."""
+        names = self.list_commands(ctx)
+        room = formatter.width - 6 - max(map(len, names), default=0)
+        rows = [(name, short_help(name.replace("-", "_"), room)) for name in names]
+        if rows:
+            with formatter.section("Commands"):
+                formatter.write_dl(rows)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         """The command of that name, None where there is none."""
@@ -76,9 +89,25 @@ class CommandFiles(click.Group):
         return command if isinstance(command, click.Command) else None
 
 
+_HERE = os.path.dirname(__file__)
+
+
 def _modules() -> list[str]:
-    here = os.path.dirname(__file__)
-    return sorted(module.name for module in pkgutil.iter_modules([here]) if module.name != "main")
+    return sorted(
+        name[:-3] for name in os.listdir(_HERE) if name.endswith(".py") and name not in ("main.py", "__init__.py")
+    )
+
+
+def _docstring(module: str) -> str | None:
+    """Of the module's command; None: it has none."""
+    with open(os.path.join(_HERE, f"{module}.py"), encoding="utf-8") as file:
+        found = _COMMAND.search(file.read())
+    return None if found is None else found[1]
+
+
+def short_help(module: str, room: int) -> str:
+    """What `--help` says of a command in so many columns."""
+    return click.Command(None, help=_docstring(module)).get_short_help_str(room)
 
 
 @click.command(
@@ -109,6 +138,11 @@ def run(arguments: list[str] | None = None) -> int:
             click.echo("", err=True)  # The terminal shows ^C at the end of a line.
         click.echo("moetunectl: interrupted", err=True)
         return EXIT_INTERRUPTED
+    except DaemonUnreachable as error:
+        from moetuned.cli.daemon_absence import explained
+
+        click.echo(f"moetunectl: {explained(error)}", err=True)
+        return error.exit_code
     except DaemonError as error:
         click.echo(f"moetunectl: {error}", err=True)
         return error.exit_code

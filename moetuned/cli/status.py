@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -15,15 +14,20 @@ from moetuned.api.errors import DaemonError
 
 if TYPE_CHECKING:
     from moetuned.api.client import Client
+    from moetuned.schema.snapshot import Snapshot
 
 WATCH_SECONDS = 1.0
+WIDEST = 200
+"""Columns; lines that are longer are hard to read."""
 _CLEAR = "\x1b[H\x1b[J"
 
 
 @click.command(
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Examples:\n\n\b\n  moetunectl status\n  moetunectl status --watch\n  moetunectl status --json | jq '.backends[].verdict'",
+    epilog="Examples:\n\n\b\n  moetunectl status\n  moetunectl status glm --watch\n"
+    "  moetunectl status --json | jq -r '.headlines[] | .backend, .text, .advice'",
 )
+@click.argument("name", metavar="[NAME]", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, for programs.")
 @click.option("--watch", is_flag=True, help="Look again every second until Ctrl-C.")
 @click.option(
@@ -33,8 +37,12 @@ _CLEAR = "\x1b[H\x1b[J"
     default=None,
     help="The daemon's socket. [/run/moetuned/api.sock, or that of your own daemon]",
 )
-def command(*, as_json: bool, watch: bool, path: str | None) -> None:
-    """Say in words what every backend does, why, and what is tuned."""
+def command(*, name: str | None, as_json: bool, watch: bool, path: str | None) -> None:
+    """Say what is wrong and what to do about it, and all the rest.
+
+    The first line is the worst of it; below is what every backend does and why, and what is tuned. With NAME only that backend is shown.
+    Exits 1 where there is no backend of that name.
+    """
     from moetuned.api.client import Client
     from moetuned.api.socket_path import find_socket
     from moetuned.cli.terminal import forgive_terminal
@@ -42,39 +50,66 @@ def command(*, as_json: bool, watch: bool, path: str | None) -> None:
     client = Client(path or find_socket(os.environ))
     forgive_terminal()
     if not watch:
-        _show(client, as_json=as_json)
+        _show(client, name, as_json=as_json)
         return
     with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C is how a watch ends
-        _watch(client, as_json=as_json)
+        _watch(client, name, as_json=as_json)
 
 
-def _watch(client: Client, *, as_json: bool) -> None:
+def _watch(client: Client, name: str | None, *, as_json: bool) -> None:
     terminal = sys.stdout.isatty() and not as_json
     while True:
         try:
-            _show(client, as_json=as_json, clear=terminal)
+            _show(client, name, as_json=as_json, clear=terminal)
         except DaemonError as error:  # it may be restarting: keep looking
             click.echo(f"{_CLEAR if terminal else ''}{error}", err=not terminal)
         time.sleep(WATCH_SECONDS)
 
 
-def _show(client: Client, *, as_json: bool, clear: bool = False) -> None:
-    import msgspec
-
-    snapshot = client.status()
+def _show(client: Client, name: str | None, *, as_json: bool, clear: bool = False) -> None:
+    snapshot = only(client.status(), name)
     if as_json:
-        click.echo(msgspec.json.encode(snapshot).decode())
+        _print_json(snapshot)
         return
     from moetuned.cli.status_view import render
+    from moetuned.cli.terminal import terminal_size
 
-    size = shutil.get_terminal_size()
-    text = render(snapshot, min(size.columns, 120), wants_colour(), time.time())
+    size = terminal_size()
+    colour = wants_colour()
+    # Who reads no more than the first line of what goes into a pipe or a file gets all of it.
+    whole = sys.stdout is None or not sys.stdout.isatty()
+    text = render(snapshot, min(size.columns, WIDEST), colour, time.time(), whole=whole)
     if clear:
         lines = text.splitlines()
         if len(lines) >= size.lines:
             lines = [*lines[: max(1, size.lines - 2)], "... (more: moetunectl status)"]
         text = _CLEAR + "\n".join(lines) + "\n"
-    click.echo(text, nl=False, color=True if wants_colour() else None)
+    click.echo(text, nl=False, color=True if colour else None)
+
+
+def only(snapshot: Snapshot, name: str | None) -> Snapshot:
+    """With this backend and its events, and those of the machine; all of it for None. Raises DaemonError where there is none of that name."""
+    if name is None:
+        return snapshot
+    import msgspec
+
+    chosen = tuple(view for view in snapshot.backends if view.name == name)
+    if not chosen:
+        known = ", ".join(view.name for view in snapshot.backends) or "none"
+        raise DaemonError(f"There is no backend {name!r}; there are: {known}.")
+    events = tuple(event for event in snapshot.events if event.backend in (None, name))
+    return msgspec.structs.replace(snapshot, backends=chosen, events=events)
+
+
+def _print_json(snapshot: Snapshot) -> None:
+    import msgspec
+
+    from moetuned.decide.headline import headlines
+    from moetuned.schema.headline import StatusReport
+
+    fields = {field: getattr(snapshot, field) for field in snapshot.__struct_fields__}
+    report = StatusReport(**fields, headlines=headlines(snapshot, time.time()))
+    click.echo(msgspec.json.encode(report).decode())
 
 
 def wants_colour() -> bool:

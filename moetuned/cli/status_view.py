@@ -6,42 +6,45 @@ wide; without colour nothing but text is printed.
 
 from __future__ import annotations
 
-import textwrap
 import time
 from collections.abc import Iterable, Sequence
 
-import click
-
+from moetuned.cli.status_page import SMALLEST_WIDTH, Page
+from moetuned.cli.text_width import printable, wrap
+from moetuned.decide.headline import headlines
+from moetuned.decide.headline_words import tokens
+from moetuned.decide.memory_parts import memory_parts
 from moetuned.decide.prefill_text import prefill_progress
 from moetuned.schema.device import DeviceView
 from moetuned.schema.event import Event
+from moetuned.schema.headline import Headline, Severity
 from moetuned.schema.snapshot import BackendView, MachineView, PrefillView, ProtectView, Snapshot, TunableView, WarmView
 from moetuned.schema.units import format_bytes, format_duration, format_rate, format_ratio
-from moetuned.schema.verdict import MemoryState, Paging, Phase
+from moetuned.schema.verdict import Phase
 
-_LABEL_WIDTH = 12
-_SMALLEST_WIDTH = 40
-_STALE_SECONDS = 10.0
 _EVENTS = 5
 _REASONS = 6
-_WANTED = frozenset(("starting", "restarting", "draining", "ending", "paused"))
-"""States of a backend that does not answer, or soon will not, because somebody or moetuned wants that."""
 _SMALL_RATE = 1e6  # bytes a second not worth a word
 
-_FULL, _HALF, _EMPTY = "█", "▒", "░"
+_FULL = "█"
+COLOURS = {Severity.CRITICAL: "red", Severity.WARNING: "yellow", Severity.UNKNOWN: "yellow", Severity.OK: "green"}
 
 
-def render(snapshot: Snapshot, width: int, colour: bool, now: float) -> str:
-    """The whole screen, ending in a newline. `now` is Unix seconds; times are shown in the local time zone."""
-    page = _Page(max(width, _SMALLEST_WIDTH), colour)
-    _header(page, snapshot, now)
-    if not snapshot.backends:
+def render(snapshot: Snapshot, width: int, colour: bool, now: float, *, whole: bool = False) -> str:
+    """The whole screen, ending in a newline. `now` is Unix seconds; times are shown in the local time zone.
+
+    `whole`: each headline is one line, however long, as who reads no more than the first line wants it.
+    """
+    page = Page(max(width, SMALLEST_WIDTH), colour)
+    found = headlines(snapshot, now)
+    for headline in found:
+        page.text(headline.line, fg=COLOURS[headline.severity], bold=True, whole=whole)
+    page.blank()
+    _header(page, snapshot)
+    for backend in _worst_first(snapshot.backends, found):
         page.blank()
-        page.text("No backend is running that moetuned knows, and the configuration names none.", fg="yellow")
-        page.text("It keeps looking: start llama-server, or name it under backends: in the configuration.")
-    for backend in snapshot.backends:
-        page.blank()
-        _backend(page, backend, now)
+        severity = next((one.severity for one in found if one.backend == backend.name), Severity.UNKNOWN)
+        _backend(page, backend, COLOURS[severity], now)
     page.blank()
     _machine(page, snapshot.machine)
     _tuning(page, snapshot.tuning)
@@ -54,87 +57,24 @@ def render(snapshot: Snapshot, width: int, colour: bool, now: float) -> str:
     return page.done()
 
 
-class _Page:
-    """Lines of at most `width`; labels in a column of their own."""
-
-    def __init__(self, width: int, colour: bool) -> None:
-        self.width = width
-        self._colour = colour
-        self._lines: list[str] = []
-
-    def raw(self, line: str, fg: str | None = None, *, bold: bool = False) -> None:
-        self._lines.append(click.style(line, fg=fg, bold=bold or None) if self._colour and (fg or bold) else line)
-
-    def blank(self) -> None:
-        self._lines.append("")
-
-    def text(self, text: str, fg: str | None = None, *, bold: bool = False) -> None:
-        for line in _wrap(_clean(text), self.width):
-            self.raw(line, fg, bold=bold)
-
-    def field(self, label: str, text: str, fg: str | None = None) -> None:
-        lead = f"  {label}".ljust(_LABEL_WIDTH)
-        for line in _wrap(_clean(text), self.width - _LABEL_WIDTH) or [""]:
-            self.raw(lead + line, fg)
-            lead = " " * _LABEL_WIDTH
-
-    def done(self) -> str:
-        return "\n".join(self._lines) + "\n"
-
-    def bar(self, parts: Sequence[tuple[str, float]], whole: float, reserve: int) -> str:
-        """A bar that leaves `reserve` columns for what stands behind it; sizes beyond `whole` are cut off."""
-        columns = max(8, min(40, self.width - _LABEL_WIDTH - reserve))
-        drawn = ""
-        seen = 0.0
-        for sign, size in parts:
-            seen += max(0.0, size)
-            drawn += sign * (min(columns, round(columns * seen / whole)) - len(drawn))
-        return drawn + _EMPTY * (columns - len(drawn))
+def _worst_first(backends: Sequence[BackendView], found: Sequence[Headline]) -> list[BackendView]:
+    """In the order of their headlines."""
+    order = {headline.backend: place for place, headline in reversed(tuple(enumerate(found)))}
+    return sorted(backends, key=lambda one: order.get(one.name, len(order)))
 
 
-def _clean(text: str) -> str:
-    return "".join(char if char.isprintable() else "?" for char in text)
-
-
-def _wrap(text: str, width: int) -> list[str]:
-    return textwrap.wrap(text, width, break_on_hyphens=False)
-
-
-def _header(page: _Page, snapshot: Snapshot, now: float) -> None:
+def _header(page: Page, snapshot: Snapshot) -> None:
     up = format_duration(max(0.0, snapshot.wall_seconds - snapshot.daemon.started_wall_seconds))
-    left = (
-        f"moetuned {_clean(snapshot.daemon.version)}, up {up}, profile {snapshot.profile}, relief mode {snapshot.mode}"
-    )
+    left = f"moetuned {printable(snapshot.daemon.version)}, up {up}, profile {snapshot.profile}, relief mode {snapshot.mode}"
     clock = time.strftime("%H:%M:%S", time.localtime(snapshot.wall_seconds))
-    if len(left) + len(clock) + 2 <= page.width:
-        page.raw(left + clock.rjust(page.width - len(left)))
-    else:
+    if not page.ends(left, clock):
         page.text(f"{left}, {clock}")
-    age = now - snapshot.wall_seconds
-    running = max(0.0, snapshot.wall_seconds - snapshot.daemon.started_wall_seconds)
-    if age > _STALE_SECONDS + 2 * running / max(1, snapshot.daemon.ticks):  # two of its own intervals late
-        page.text(f"This is {format_duration(age)} old: the daemon has not looked since.", fg="yellow", bold=True)
 
 
-def _severity(backend: BackendView) -> str | None:
-    verdict = backend.verdict
-    if backend.state in _WANTED:
-        return "yellow"
-    if any(reason.axis == "phase" and reason.signal == "hung" for reason in verdict.reasons):
-        return "red"
-    if verdict.phase == Phase.ABSENT or verdict.paging == Paging.THRASHING or verdict.memory == MemoryState.CRITICAL:
-        return "red"
-    if verdict.memory == MemoryState.NEAR_LIMIT or verdict.paging in (Paging.COLD, Paging.WARMING):
-        return "yellow"
-    if verdict.phase in (Phase.LOADING, Phase.UNKNOWN) or verdict.paging == Paging.UNKNOWN:
-        return "yellow"
-    return "green"
-
-
-def _backend(page: _Page, backend: BackendView, now: float) -> None:
+def _backend(page: Page, backend: BackendView, fg: str, now: float) -> None:
     verdict = backend.verdict
     joint = " " if backend.sentence.startswith(("is ", "hangs: ")) else ": "
-    page.text(f"{backend.name}{joint}{backend.sentence}", fg=_severity(backend), bold=True)
+    page.text(f"{backend.name}{joint}{backend.sentence}", fg=fg, bold=True)
     label = "why"
     for reason in verdict.reasons[:_REASONS]:
         page.field(label, reason.text)
@@ -171,7 +111,7 @@ def _backend(page: _Page, backend: BackendView, now: float) -> None:
         page.field("model", f"unknown: {backend.model_unknown}")
 
 
-def _relief(page: _Page, backend: BackendView) -> None:
+def _relief(page: Page, backend: BackendView) -> None:
     if backend.before_start is not None:
         page.field("start", backend.before_start, fg="yellow")
     label = "relief"
@@ -184,24 +124,26 @@ def _relief(page: _Page, backend: BackendView) -> None:
         page.field("restart", backend.supervision.waits, fg="yellow")
 
 
-def _memory(page: _Page, backend: BackendView) -> None:
-    memory = backend.memory
-    held, cache, limit = memory.unreclaimable_bytes, memory.file_cache_bytes, memory.limit_bytes
-    if held is None or not limit:
+def _memory(page: Page, backend: BackendView) -> None:
+    memory, parts = backend.memory, memory_parts(backend)
+    if not parts or not memory.limit_bytes:
         page.field("memory", f"unknown: {memory.unknown or 'neither limit nor use could be read yet'}")
     else:
-        left = f" {format_bytes(memory.headroom_bytes)} left of {format_bytes(limit)}"
-        page.field("memory", page.bar(((_FULL, held), (_HALF, cache or 0)), limit, len(left)) + left)
-        page.field("", f"{_FULL} {format_bytes(held)} held, {_HALF} {format_bytes(cache)} page cache ({memory.scope})")
-    if memory.backend_anonymous_bytes is not None:
-        swapped = memory.backend_swap_bytes
-        own = f"the backend's own: {format_bytes(memory.backend_anonymous_bytes)}"
-        page.field("", own + (f", and {format_bytes(swapped)} swapped out" if swapped else ""))
+        left = f" {format_bytes(memory.headroom_bytes)} left of {format_bytes(memory.limit_bytes)}"
+        drawn = page.bar([(part.sign, part.bytes) for part in parts], memory.limit_bytes, len(left))
+        page.field("memory", drawn + left)
+        page.items([f"{part.sign} {part.label} {format_bytes(part.bytes)}" for part in parts])
+        page.field("", f"({memory.limit_of or memory.scope})")
+    swapped = memory.backend_swap_bytes
+    if swapped:
+        page.field("", f"{format_bytes(swapped)} of the backend's own are swapped out")
+    if memory.growth is not None and not any(memory.growth in one.text for one in backend.verdict.reasons[:_REASONS]):
+        page.field("", f"what grows: {memory.growth}", fg="yellow")
     if memory.seconds_to_limit is not None:
         page.field("", f"at this pace full in {format_duration(memory.seconds_to_limit)}", fg="yellow")
 
 
-def _residency(page: _Page, backend: BackendView) -> None:
+def _residency(page: Page, backend: BackendView) -> None:
     residency, layout = backend.residency, backend.layout
     if residency.resident_bytes is None:
         page.field("resident", f"unknown: {residency.unknown or 'not looked at yet'}")
@@ -219,7 +161,7 @@ def _residency(page: _Page, backend: BackendView) -> None:
     page.field(label, _share(page, " of the rest", residency.other_bytes, layout.other_bytes))
 
 
-def _share(page: _Page, name: str, resident: int, whole: int | None) -> str:
+def _share(page: Page, name: str, resident: int, whole: int | None) -> str:
     if not whole:
         return f"{format_bytes(resident)}{name}"
     resident = min(resident, whole)  # whole pages are counted, so the sum may pass the size
@@ -247,7 +189,8 @@ def _reads(backend: BackendView) -> str:
 
 def _speed(backend: BackendView) -> str:
     if (speed := backend.signals.get("tokens_per_second")) is not None:
-        return f"{speed:.1f} tokens/s"
+        best = backend.best_tokens_per_second
+        return f"{tokens(speed)}{'' if best is None else f' (its best: {best:.1f})'}"
     prompt = backend.signals.get("prompt_tokens_per_second")
     if prompt and backend.verdict.phase == Phase.PREFILL:
         return f"reads the prompt at {prompt:.0f} tokens/s"
@@ -285,7 +228,7 @@ def _locked(protect: ProtectView) -> str:
     return f"nothing: {protect.detail}" if protect.detail else "nothing"
 
 
-def _warming(page: _Page, warm: WarmView, now: float) -> str | None:
+def _warming(page: Page, warm: WarmView, now: float) -> str | None:
     if warm.state == "off":
         return f"off: {warm.detail}" if warm.detail else None
     text = warm.state
@@ -333,7 +276,7 @@ def _disks(devices: Sequence[DeviceView]) -> list[str]:
     return [f"{', '.join(names)}: {what}" for what, names in found.items()]
 
 
-def _machine(page: _Page, machine: MachineView) -> None:
+def _machine(page: Page, machine: MachineView) -> None:
     if machine.memory_bytes is None:
         page.field("machine", "unknown: /proc/meminfo could not be read yet")
         return
@@ -349,7 +292,7 @@ def _machine(page: _Page, machine: MachineView) -> None:
     page.field("machine", text)
 
 
-def _tuning(page: _Page, tuning: Iterable[TunableView]) -> None:
+def _tuning(page: Page, tuning: Iterable[TunableView]) -> None:
     quiet: list[str] = []
     loud: list[TunableView] = []
     for tunable in tuning:
@@ -383,8 +326,8 @@ def event_lines(
         lead = f"{stamp}  "
         subject = event.backend or "machine"
         about = "" if event.message.startswith(subject) else f" {subject}"
-        text = _clean(f"{event.name}{about}: {event.message}")
-        wrapped = [text] if width is None else _wrap(text, width - len(lead))
+        text = printable(f"{event.name}{about}: {event.message}")
+        wrapped = [text] if width is None else wrap(text, width - len(lead))
         for line in wrapped:
             lines.append(lead + line)
             lead = " " * len(lead)

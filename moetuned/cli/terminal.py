@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from typing import TypeVar
@@ -15,6 +16,27 @@ def forgive_terminal() -> None:
     """A terminal without UTF-8 shows "?", never a traceback."""
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")
+
+
+def terminal_size() -> os.terminal_size:
+    """As `shutil.get_terminal_size`, which costs a start its archive formats: COLUMNS and LINES, else the terminal's, else 80 by 24."""
+    columns, lines = _number("COLUMNS"), _number("LINES")
+    if not columns or not lines:
+        try:
+            real = (
+                os.get_terminal_size(sys.__stdout__.fileno())
+                if sys.__stdout__ is not None
+                else os.terminal_size((0, 0))
+            )
+        except (OSError, ValueError, AttributeError):
+            real = os.terminal_size((0, 0))
+        columns, lines = columns or real.columns or 80, lines or real.lines or 24
+    return os.terminal_size((columns, lines))
+
+
+def _number(variable: str) -> int:
+    text = os.environ.get(variable, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0
 
 
 def tell(found: T, render: Callable[[T, int, bool], str], *, as_json: bool) -> None:

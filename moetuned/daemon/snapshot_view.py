@@ -12,6 +12,7 @@ from moetuned.daemon.supervisor import Supervisor
 from moetuned.daemon.watched import Watched
 from moetuned.decide import heat
 from moetuned.decide.backend_state import state_word
+from moetuned.decide.detector_paging import best_of
 from moetuned.decide.prefill import prefill_view
 from moetuned.decide.sentence import sentence
 from moetuned.decide.supervision import Stage
@@ -32,6 +33,8 @@ def backend_view(watched: Watched, now: float) -> BackendView:
     supervised_context = None if supervisor is None else supervisor.state.plan.context_length
     if supervisor is not None and supervisor.state.next_plan is not None:
         supervised_context = supervisor.state.next_plan.context_length
+    facts = watched.facts
+    best = None if watched.signals is None else best_of(watched.detector.paging, watched.signals)
     return BackendView(
         name=watched.name,
         kind=watched.kind,
@@ -46,7 +49,11 @@ def backend_view(watched: Watched, now: float) -> BackendView:
         layout=None if model is None else model.layout,
         model_unknown=watched.model_unknown if model is None else model.unknown,
         signals=signals,
-        memory=watched.memory,
+        memory=msgspec.structs.replace(
+            watched.memory,
+            kv_cache_bytes=facts.kv_cache_bytes,
+            backend_start_bytes=watched.own_bytes_when_ready,
+        ),
         residency=_residency(watched, now),
         context=ContextView(
             now=watched.context_now(),
@@ -67,10 +74,11 @@ def backend_view(watched: Watched, now: float) -> BackendView:
         neighbours=watched.neighbours,
         devices=watched.devices,
         learning=_learning(watched),
-        prefill=prefill_view(watched.detector.prefill, watched.facts),
+        prefill=prefill_view(watched.detector.prefill, facts),
         state=_state(watched),
         supervision=supervision_view(watched),
         launch=launch_view(watched),
+        best_tokens_per_second=None if best is None else best.tokens_per_second,
     )
 
 

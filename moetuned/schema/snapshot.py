@@ -34,6 +34,10 @@ class MemoryView(msgspec.Struct, frozen=True):
     """What grows: none | loading | start | prompt_cache | leak | neighbour | outside | unknown (`decide.growth_kind`)."""
     growth: str | None = None
     """The same for people, with what speaks for it."""
+    kv_cache_bytes: int | None = None
+    """What of the backend's own memory its KV cache takes, by its settings; None: unknown."""
+    backend_start_bytes: int | None = None
+    """The backend's own memory, swapped out or not, when it had loaded; what it has more now it grew by since. None: not seen then."""
 
 
 class ResidencyView(msgspec.Struct, frozen=True):
@@ -148,6 +152,8 @@ class BackendView(msgspec.Struct, frozen=True):
     """How it is, one word for a table: what stands in its way first, then what it does (`decide.backend_state`)."""
     supervision: SupervisionView = SupervisionView()
     launch: LaunchView = LaunchView()
+    best_tokens_per_second: float | None = None
+    """The fastest that it was seen to generate with as many requests at a time as now; None: not seen yet."""
 
 
 class TunableView(msgspec.Struct, frozen=True):

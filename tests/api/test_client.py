@@ -69,12 +69,12 @@ def test_a_left_over_socket_is_not_running(tmp_path):
 def test_no_permission_says_so(running):
     os.chmod(os.path.dirname(running.path), 0o700)
     code = (
-        "import os, sys\nfrom moetuned.api.client import Client\nfrom moetuned.api.errors import DaemonRefused\n"
+        "import os, sys\nimport moetuned.api.socket_access  # while it may still be read\nfrom moetuned.api.client import Client\nfrom moetuned.api.errors import DaemonRefused\n"
         "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
         "try:\n    Client(sys.argv[1]).status()\nexcept DaemonRefused as error:\n    print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", code, running.path], capture_output=True, text=True, check=True)
-    assert "You may not use" in done.stdout
+    assert "You may not talk to moetuned" in done.stdout
 
 
 class Listener:

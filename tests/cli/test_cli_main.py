@@ -91,6 +91,29 @@ def test_a_command_returns_its_exit_code(monkeypatch):
     assert main.run([]) == 1
 
 
+def test_what_help_lists_is_what_the_commands_say():
+    """It is read from their sources, so that none of them is imported for it."""
+    context = click.Context(main.group)
+    found = {}
+    for module in main._modules():
+        command = main.group.get_command(context, module.replace("_", "-"))
+        if command is not None:
+            found[module] = command.get_short_help_str(66)
+            assert not command.hidden
+    assert main.group.list_commands(context) == [name.replace("_", "-") for name in found]
+    assert {module: main.short_help(module, 66) for module in found} == found
+
+
+def test_help_imports_no_command():
+    code = "import sys, moetuned.cli.main as m; m.run(['--help']); print(sorted(sys.modules), file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    names = [
+        name for name in main.group.list_commands(click.Context(main.group)) if f"'moetuned.cli.{name}'" in done.stderr
+    ]
+    assert names == []
+    assert "'msgspec'" not in done.stderr
+
+
 def test_start_imports_nothing_heavy():
     """Not even for a command that is not run: only its own file is imported."""
     code = "import sys, moetuned.cli.main as m; m.run(['--version']); print(sorted(sys.modules), file=sys.stderr)"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 
 import msgspec
 import pytest
 
-from moetuned.cli.terminal import tell
+from moetuned.cli.terminal import tell, terminal_size
 
 
 class Answer(msgspec.Struct):
@@ -30,3 +32,23 @@ def test_in_words_it_gets_the_terminals_columns(
         monkeypatch.setenv("COLUMNS", str(columns))
         tell(Answer("glm"), in_words, as_json=False)
         assert capsys.readouterr().out == f"glm, at most {used} columns, colour False\n"
+
+
+@pytest.mark.parametrize(
+    "variables", [{}, {"COLUMNS": "57"}, {"COLUMNS": "57", "LINES": "9"}, {"COLUMNS": "wide", "LINES": "0"}]
+)
+@pytest.mark.parametrize("real", [None, (132, 50), (0, 0)])
+def test_the_size_is_what_shutil_says(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], real: tuple[int, int] | None
+) -> None:
+    def ask(*_: object) -> os.terminal_size:
+        if real is None:
+            raise OSError
+        return os.terminal_size(real)
+
+    for name in ("COLUMNS", "LINES"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(os, "get_terminal_size", ask)
+    assert terminal_size() == shutil.get_terminal_size()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 from daemon_fakes import FakeClock
 
 from moetuned.daemon.heat_record import HeatRecord
@@ -11,11 +12,15 @@ from moetuned.daemon.snapshot_view import backend_sentence, backend_view, machin
 from moetuned.daemon.watched import Watched
 from moetuned.decide.exit_cause import Cause, Obstacle
 from moetuned.decide.heat import STAYED, HeatState
+from moetuned.decide.paging_axis import PagingAxis
+from moetuned.decide.paging_evidence import Best
 from moetuned.decide.supervision import LaunchPlan, Stage, Supervision
 from moetuned.host.processes import ProcessIdentity
+from moetuned.schema.backend_description import BackendDescription
 from moetuned.schema.config import Backend, Context
 from moetuned.schema.heat import Heat, ModelStamp
 from moetuned.schema.sample import BackendSample, MachineSample, MemInfo, Pressure, ProcessCounters, Residency, Sample
+from moetuned.schema.signals import Signals
 from moetuned.schema.supervise import SuperviseProcess
 from moetuned.schema.verdict import Phase, Verdict
 
@@ -129,3 +134,22 @@ def test_paging_out_that_did_nothing_is_said() -> None:
     for stayed in (False, True):
         watched.heat.state = HeatState(Heat(stamp, 1, 1, (0,), 0, 0.0, stayed))
         assert backend_view(watched, 1.0).learning == (STAYED if stayed else None)
+
+
+def test_what_its_memory_is_made_of_and_its_best_speed() -> None:
+    watched = Watched("a", None, 0.0)
+    bare = backend_view(watched, 1.0)
+    assert (bare.memory.kv_cache_bytes, bare.memory.backend_start_bytes, bare.best_tokens_per_second) == (
+        None,
+        None,
+        None,
+    )
+    watched.kind, watched.description = "llama-server", BackendDescription(context_length=4096)
+    watched.kv_cost = (None, None, 1000)
+    watched.own_bytes_when_ready = 50
+    best = (Best(1, 6.1, 0.0), Best(2, 9.0, 0.0))
+    watched.detector = msgspec.structs.replace(watched.detector, paging=PagingAxis(best=best))
+    watched.signals = Signals("a", 1.0, 1.0, {"busy_slots": 2.0})
+    view = backend_view(watched, 1.0)
+    assert (view.memory.kv_cache_bytes, view.memory.backend_start_bytes) == (4096 * 1000, 50)
+    assert view.best_tokens_per_second == 9.0
