@@ -1,4 +1,4 @@
-"""Writes the files that are made from the code: the sample config, the reference pages, the table of completion. Run by `make docs`."""  # noqa: INP001
+"""Writes the files that are made from the code: the sample config, the reference and man pages, the table of completion. Run by `make docs`."""  # noqa: INP001
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import msgspec
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # its parts lie beside it
 
 from command_model import Command, Parameter, completion_table, model_of
+from man_pages import man_pages
 
 from moetuned import backends, tunables
 from moetuned.alerts.exec import environment
@@ -179,8 +180,9 @@ def cli_page() -> str:
     """Every command with its options."""
     parts = [
         (
-            "`moetuned` is the daemon, `moetunectl` asks and steers it. Every command has `--help`. Exit codes of `moetunectl`: 0 done; "
-            '1 the answer is "no"; 2 usage; 3 the daemon cannot be reached; 4 refused (permission, unsafe).'
+            "`moetuned` is the daemon, `moetunectl` asks and steers it. Every command has `--help`; `man moetunectl` leads to their man "
+            'pages. Exit codes of `moetunectl`: 0 done; 1 the answer is "no"; 2 usage; 3 the daemon cannot be reached; 4 refused '
+            "(permission, unsafe)."
         ),
     ]
     for program in PROGRAMS:
@@ -347,6 +349,7 @@ GENERATED: Mapping[str, Callable[[], str]] = {
     "docs/reference/events.md": events_page,
     "docs/reference/backends.md": backends_page,
     "moetuned/data/completion.json": lambda: completion_table(*PROGRAMS),
+    **{f"docs/man/{name}": generate for name, generate in man_pages(*PROGRAMS).items()},
 }
 
 
