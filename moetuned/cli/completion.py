@@ -27,8 +27,8 @@ def command(shell: str) -> None:
     """Print the script that completes moetunectl and moetuned in SHELL: bash, zsh or fish.
 
     The examples set it up for you alone, for all users, and for this shell only. bash needs its package bash-completion; zsh the
-    line `fpath=(~/.zfunc $fpath)` before `compinit` in ~/.zshrc. It holds in shells that are started from then on. `make install`
-    has set it up for all users already.
+    line `fpath=(~/.zfunc $fpath)` before `compinit` in ~/.zshrc. It holds in shells that are started from then on. After
+    `make install` bash and zsh know it already.
     """
     from importlib.resources import files
 
