@@ -82,7 +82,9 @@ def model_of(words: str, command: click.Command) -> Command:
         context = click.Context(command)
         found = ((name, command.get_command(context, name)) for name in command.list_commands(context))
         below = [model_of(f"{words} {name}", each) for name, each in found if each is not None and not each.hidden]
-    text = re.sub(r"\n\n\x08?\n?Exit codes:.*", "", inspect.cleandoc(command.help or ""), flags=re.DOTALL)
+    text = inspect.cleandoc(command.help or "").replace("\b\n", "")
+    if " " not in words:  # a program's exit codes are a part of its own in every page
+        text = re.sub(r"\n\nExit codes:.*", "", text, flags=re.DOTALL)
     return Command(
         words=words,
         paragraphs=tuple(" ".join(each.split()) for each in text.split("\n\n")),
@@ -101,7 +103,7 @@ def _parameter(parameter: click.Parameter) -> Parameter:
     return Parameter(
         names=(*parameter.opts, *parameter.secondary_opts),
         is_option=is_option,
-        word="" if is_flag else parameter.metavar or own,
+        word="" if is_flag else (parameter.metavar or own).strip("[]"),
         required=parameter.required,
         choices=choices,
         text=_text(parameter) if isinstance(parameter, click.Option) else "",

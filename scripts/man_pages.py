@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 import roff
 from command_model import Command, Parameter
@@ -69,14 +70,13 @@ alerts:
 
 def man_pages(ctl: Command, daemon: Command) -> Mapping[str, Callable[[], str]]:
     """Names of the files under docs/man/ and what makes each: one for a program, one for each command of moetunectl, the config."""
-    pages = {
-        "moetunectl.1": lambda: _program(ctl),
-        "moetuned.8": lambda: _daemon(daemon),
+    commands = {f"{_name(each)}.1": partial(_command, each) for each in ctl.commands}
+    return {
+        "moetunectl.1": partial(_program, ctl),
+        "moetuned.8": partial(_daemon, daemon),
         "moetuned.yaml.5": config_page,
+        **commands,
     }
-    for command in ctl.commands:
-        pages[f"{_name(command)}.1"] = lambda command=command: _command(command)
-    return pages
 
 
 def _page(name: str, section: int, about: str, *blocks: list[str]) -> str:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -67,31 +68,31 @@ def test_there_is_a_page_for_each_and_no_other() -> None:
 
 
 @pytest.mark.parametrize("command", [*CTL.all(), *DAEMON.all()], ids=lambda each: each.words)
-def test_every_command_and_option_is_explained_in_its_page(command: object) -> None:
-    words = command.words.split()  # type: ignore[attr-defined]
+def test_every_command_and_option_is_explained_in_its_page(command: Any) -> None:
+    words = command.words.split()
     name = "moetuned.8" if words[0] == "moetuned" else f"{'-'.join(words[:2])}.1"
     text = plain(ROOT / "docs/man" / name)
     said = (
         text.partition(f" {' '.join(words[1:])} {command.paragraphs[0]}".replace("`", ""))[2]
         if len(words) > 2
         else text
-    )  # type: ignore[attr-defined]
-    for paragraph in command.paragraphs:  # type: ignore[attr-defined]
+    )
+    for paragraph in command.paragraphs:
         assert " ".join(paragraph.replace("`", "").split()) in text
-    for option in command.options:  # type: ignore[attr-defined]
+    for option in command.options:
         assert f"{', '.join(option.names)} {option.word}".strip() + f" {option.text}".replace("`", "") in said
-    for argument in command.arguments:  # type: ignore[attr-defined]
+    for argument in command.arguments:
         assert argument.word in text.partition("DESCRIPTION")[0]
 
 
 @pytest.mark.parametrize(
     "command", [each for each in [*CTL.all(), *DAEMON.all()] if each.examples], ids=lambda each: each.words
 )
-def test_an_example_can_be_copied(command: object) -> None:
+def test_an_example_can_be_copied(command: Any) -> None:
     """Quotes, hyphens, dollars and backslashes as a shell wants them."""
-    words = command.words.split()  # type: ignore[attr-defined]
+    words = command.words.split()
     text = plain(ROOT / "docs/man" / ("moetuned.8" if words[0] == "moetuned" else f"{'-'.join(words[:2])}.1"))
-    for line in command.examples:  # type: ignore[attr-defined]
+    for line in command.examples:
         assert " ".join(line.split()) in text
 
 
@@ -254,7 +255,9 @@ def test_words_for_a_value_are_the_same_everywhere() -> None:
                 parameter.names,
             )
     several = {name: found for name, found in words.items() if len(found) > 1 and name.startswith("-")}
-    assert several == {"--backend": {"BACKEND", "PATH"}, "--seconds": {"SECONDS", "TIME"}}
+    assert several == {"--backend": {"BACKEND", "PATH"}, "--seconds": {"SECONDS", "TIME"}}, (
+        "take the word that others have"
+    )
 
 
 def test_every_command_has_examples_and_every_option_a_text() -> None:

@@ -80,7 +80,7 @@ def wishes(function: _Command) -> _Command:
             "--profile",
             metavar="PROFILE",
             type=click.Choice([profile.value for profile in Profile]),
-            help=f"Instead of the config's profile: {any_of(Profile)}.",
+            help=f"{any_of(Profile)}, instead of the config's profile.",
         ),
     ):
         function = option(function)

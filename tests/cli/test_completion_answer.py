@@ -85,7 +85,7 @@ def test_what_is_offered_says_what_it_is_for() -> None:
     rows = answer("moetunectl tune ver", WHOLE) + answer("moetunectl tune plan --pro", WHOLE)
     assert rows == [
         "plain\tverify\tCompare the settings with what they should be",
-        "plain\t--profile\tInstead of the config's profile: moe-offload, moe-offload-zram or observe",
+        "plain\t--profile\tmoe-offload, moe-offload-zram or observe, instead of the config's profile",
     ]
 
 
