@@ -19,7 +19,7 @@ help:
 	@echo "make fuzz        coverage-guided fuzzing, ten minutes (FUZZ_SECONDS) each: the header reader, what a tick reads"
 	@echo "make relief-matrix  as root: relief with injected faults, RUNS=20 times each of a child and of a unit or script; RELIEF=real: the scenarios on a real llama.cpp"
 	@echo "make soak        as root: the daemon beside a busy backend for MINUTES=30, and what it leaks"
-	@echo "make docs        write the generated files again: sample config, reference pages"
+	@echo "make docs        write the generated files again: sample config, reference and man pages, completion"
 	@echo "make install     as root: /opt/moetuned, links in /usr/local/bin, unit, sample config"
 	@echo "make uninstall   as root: settings rolled back, then all of that removed"
 	@echo "make clean       remove what make made in this directory"

@@ -1,4 +1,4 @@
-"""Writes the files that are made from the code: the sample config and the reference pages. Run by `make docs`."""  # noqa: INP001
+"""Writes the files that are made from the code: the sample config, the reference and man pages, the table of completion. Run by `make docs`."""  # noqa: INP001
 
 from __future__ import annotations
 
@@ -13,8 +13,12 @@ from enum import EnumType, StrEnum
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-import click
 import msgspec
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # its parts lie beside it
+
+from command_model import Command, Parameter, completion_table, model_of
+from man_pages import man_pages
 
 from moetuned import backends, tunables
 from moetuned.alerts.exec import environment
@@ -37,6 +41,7 @@ from moetuned.schema.supervision import BackendAnswer
 from moetuned.schema.tunable import Bound, Codec, TunableSpec
 
 ROOT = Path(__file__).resolve().parent.parent
+PROGRAMS = model_of("moetunectl", moetunectl), model_of("moetuned", moetuned)
 
 EXAMPLES = """\
 ```sh
@@ -179,54 +184,32 @@ def cli_page() -> str:
     """Every command with its options."""
     parts = [
         (
-            "`moetuned` is the daemon, `moetunectl` asks and steers it. Every command has `--help`. Exit codes of `moetunectl`: 0 done; "
-            '1 the answer is "no"; 2 usage; 3 the daemon cannot be reached; 4 refused (permission, unsafe).'
+            "`moetuned` is the daemon, `moetunectl` asks and steers it. Every command has `--help`; `man moetunectl` leads to their man "
+            'pages. Exit codes of `moetunectl`: 0 done; 1 the answer is "no"; 2 usage; 3 the daemon cannot be reached; 4 refused '
+            "(permission, unsafe)."
         ),
     ]
-    for program, command in (("moetunectl", moetunectl), ("moetuned", moetuned)):
-        for words, each in commands(program, command):
-            if not isinstance(each, click.Group) or words == program:
-                parts += _command(words, each)
+    for program in PROGRAMS:
+        for command in program.all():
+            if not command.is_group or command is program:
+                parts += _command(command)
     return page("Commands", "the click commands in moetuned/cli/ and moetuned/daemon/main.py", *parts)
 
 
-def commands(words: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
-    """The command and all below it, each with the words that call it."""
-    yield words, command
-    if isinstance(command, click.Group):
-        context = click.Context(command)
-        for name in command.list_commands(context):
-            found = command.get_command(context, name)
-            if found is not None:
-                yield from commands(f"{words} {name}", found)
-
-
-def _command(words: str, command: click.Command) -> list[str]:
-    arguments = [parameter for parameter in command.params if isinstance(parameter, click.Argument)]
-    options = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
-    usage = [words, *(["COMMAND"] if isinstance(command, click.Group) else []), *(["[OPTIONS]"] if options else [])]
-    usage += [_argument(argument) for argument in arguments]
-    text = re.sub(r"\n\n\x08?\n?Exit codes:.*", "", inspect.cleandoc(command.help or ""), flags=re.DOTALL)
-    parts = [f"## {words}", f"`{' '.join(usage)}`", *_paragraphs(text)]
-    if options:
-        parts.append(table(("option", "what it does"), ((_option(each), each.help or "") for each in options)))
-    examples = [line.strip() for line in (command.epilog or "").splitlines() if line.startswith("  ")]
-    if examples:
-        parts.append("\n".join(("```sh", *examples, "```")))
+def _command(command: Command) -> list[str]:
+    usage = [command.words, *(["COMMAND"] if command.is_group else []), "[OPTIONS]"]
+    usage += [each.word if each.required else f"[{each.word}]" for each in command.arguments]
+    parts = [f"## {command.words}", f"`{' '.join(usage)}`", *command.paragraphs]
+    if command.options:
+        parts.append(table(("option", "what it does"), ((_option(each), each.text) for each in command.options)))
+    if command.examples:
+        parts.append("\n".join(("```sh", *command.examples, "```")))
     return parts
 
 
-def _argument(argument: click.Argument) -> str:
-    name = argument.metavar or (argument.name or "").upper()
-    return name if argument.required else f"[{name}]"
-
-
-def _option(option: click.Option) -> str:
-    names = ", ".join(f"`{name}`" for name in option.opts)
-    if option.is_flag:
-        return names
-    choices = option.type.choices if isinstance(option.type, click.Choice) else ()
-    return f"{names} {'`' + ' or '.join(map(str, choices)) + '`' if choices else option.metavar or option.type.name.upper()}"
+def _option(option: Parameter) -> str:
+    names = ", ".join(f"`{name}`" for name in option.names)
+    return f"{names} {option.word}".rstrip()
 
 
 def api_page() -> str:
@@ -380,6 +363,8 @@ GENERATED: Mapping[str, Callable[[], str]] = {
     "docs/reference/backends.md": backends_page,
     "docs/reference/status.schema.json": lambda: schema_page(StatusReport),
     "docs/reference/check.schema.json": lambda: schema_page(CheckAnswer),
+    "moetuned/data/completion.json": lambda: completion_table(*PROGRAMS),
+    **{f"docs/man/{name}": generate for name, generate in man_pages(*PROGRAMS).items()},
 }
 
 

@@ -3,6 +3,7 @@
 #   /opt/moetuned          the program in a venv of its own, and a list of all that was installed
 #   PREFIX/bin             links moetuned and moetunectl (PREFIX: /usr/local)
 #   PREFIX/lib/systemd     the units (/etc/systemd/system when PREFIX is not one that systemd looks in)
+#   PREFIX/share           man pages, and completion for bash, zsh and fish
 #   /etc/moetuned          config, conf.d, hooks.d and backends; what is there already is never overwritten
 # With DESTDIR everything goes below that directory and nothing of the running machine is touched (no group, no systemd).
 set -eu
@@ -61,7 +62,9 @@ trap 'exit 1' HUP INT TERM
 python=$(find_python /usr/bin/python3 python3 python3.14 python3.13 python3.12 python3.11)
 say "building $opt with $python ($("$python" -V)); this takes about a minute"
 mkdir "$work/source"
+mkdir "$work/source/docs"
 cp -R moetuned pyproject.toml README.md LICENSE "$work/source/"
+cp -R docs/man "$work/source/docs/"
 find "$work/source" -name __pycache__ -type d -prune -exec rm -rf {} +
 rm -rf "$new"
 if [ ! -d "$dest/opt" ]; then
@@ -83,7 +86,7 @@ grep -rlIF "$new" "$new/bin" "$new/pyvenv.cfg" | while IFS= read -r file; do
 done
 find "$new" -name __pycache__ -type d -prune -exec rm -rf {} +
 "$new/bin/python" -m compileall -q -s "$new" -p "$opt" "$new/lib" >/dev/null || true
-mkdir "$new/share"
+mkdir -p "$new/share"
 install -m 0644 etc/moetuned.yaml etc/backends/example.env "$new/share/"
 install -m 0755 etc/hooks.d/* "$new/share/"
 install -m 0755 scripts/uninstall.sh "$new/uninstall.sh"
@@ -153,6 +156,13 @@ note "file $units/moetuned.service"
 install -m 0644 "$work/moetuned.service" "$dest$units/moetuned.service"
 note "file $units/moetuned-backend@.service"
 install -m 0644 "systemd/moetuned-backend@.service" "$dest$units/moetuned-backend@.service"
+# Where man and the shells look; pip has put them below share of its own prefix.
+(cd "$dest$opt/share" && find man bash-completion zsh fish -type f) >"$work/shared"
+while IFS= read -r file; do
+    directory "$prefix/share/$(dirname "$file")"
+    note "file $prefix/share/$file"
+    install -m 0644 "$dest$opt/share/$file" "$dest$prefix/share/$file"
+done <"$work/shared"
 for name in moetuned moetunectl; do
     note "link $prefix/bin/$name"
     ln -sfn "$opt/bin/$name" "$dest$prefix/bin/$name"

@@ -48,6 +48,10 @@ def test_files_are_where_they_belong(staged):
         "etc/moetuned/moetuned.yaml", "etc/moetuned/conf.d", "etc/moetuned/hooks.d/10-log-line",
         "usr/local/lib/systemd/system/moetuned.service", "usr/local/lib/systemd/system/moetuned-backend@.service",
         "etc/moetuned/backends/example.env", "opt/moetuned/share/example.env",
+        "usr/local/share/man/man1/moetunectl.1", "usr/local/share/man/man1/moetunectl-tune.1",
+        "usr/local/share/man/man5/moetuned.yaml.5", "usr/local/share/man/man8/moetuned.8",
+        "usr/local/share/bash-completion/completions/moetunectl", "usr/local/share/bash-completion/completions/moetuned",
+        "usr/local/share/zsh/site-functions/_moetunectl", "usr/local/share/fish/vendor_completions.d/moetuned.fish",
     ):  # fmt: skip
         assert (staged / name).exists(), name
     for name in ("moetuned", "moetunectl"):

@@ -66,7 +66,7 @@ class AdoptReport(msgspec.Struct, frozen=True):
 @click.option("--name", metavar="NAME", help="The backend's name in moetuned's config. [of the unit]")
 @click.option("--write", "write", is_flag=True, help="Write the drop-in; without this it is only shown.")
 @click.option("--undo", "undo", is_flag=True, help="Take away the drop-in that --write wrote.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, for programs.")
 def subcommand(*, unit: str, name: str | None, write: bool, undo: bool, as_json: bool) -> None:
     """Let moetuned restart UNIT, a service that runs a backend, with a shorter context when memory nears its limit.
 

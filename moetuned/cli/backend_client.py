@@ -29,18 +29,7 @@ socket_option = click.option(
 json_option = click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, for programs.")
 
 
-def _names(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """For the shell's completion: names that the daemon knows; none when it cannot be asked."""
-    from moetuned.api.errors import DaemonError
-
-    try:
-        snapshot = client_at(context.params.get("path")).status()
-    except DaemonError:
-        return []
-    return [one.name for one in snapshot.backends if one.name.startswith(incomplete)]
-
-
-name_argument: Callable[[Any], Any] = click.argument("name", metavar="NAME", shell_complete=_names)
+name_argument: Callable[[Any], Any] = click.argument("name", metavar="BACKEND")
 
 
 def client_at(path: str | None) -> Client:

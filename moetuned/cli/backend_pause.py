@@ -14,7 +14,7 @@ from moetuned.cli.backend_client import SETTINGS, ask, backend_named, client_at,
 @name_argument
 @socket_option
 def subcommand(*, name: str, path: str | None) -> None:
-    """Stop the backend NAME where it is (SIGSTOP). It answers nothing until it is resumed; its memory stays.
+    """Stop BACKEND where it is (SIGSTOP). It answers nothing until it is resumed; its memory stays.
 
     Requests that are being answered wait, and those who asked may give up. Only a backend that moetuned runs can be paused.
     """

@@ -37,7 +37,7 @@ from moetuned.cli.backend_client import (
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @socket_option
 def subcommand(*, name: str, context: int | None, now: bool, yes: bool, path: str | None) -> None:
-    """End the backend NAME and start it again, and wait until it is healthy.
+    """End BACKEND and start it again, and wait until it is healthy.
 
     The whole model is read again. Requests that are being answered are waited for, for a minute at most. It counts for neither
     cool-down nor budget of relief, and also starts one that failed so often that it was left stopped. Ctrl-C only ends the waiting.

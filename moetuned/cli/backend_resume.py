@@ -11,7 +11,7 @@ from moetuned.cli.backend_client import SETTINGS, ask, backend_named, client_at,
 @name_argument
 @socket_option
 def subcommand(*, name: str, path: str | None) -> None:
-    """Let the backend NAME go on after a pause (SIGCONT)."""
+    """Let BACKEND go on after a pause (SIGCONT)."""
     client = client_at(path)
     backend_named(client.status(), name)
     ask(client, backend=name, do="resume")

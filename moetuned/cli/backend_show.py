@@ -26,7 +26,7 @@ from moetuned.cli.terminal import forgive_terminal
 @json_option
 @socket_option
 def subcommand(*, name: str, as_json: bool, path: str | None) -> None:
-    """Say all that is known of the backend NAME: who runs it, how it was started, what may be changed, why it was restarted."""
+    """Say all that is known of BACKEND: who runs it, how it was started, what may be changed, why it was restarted."""
     import msgspec
 
     from moetuned.cli.backend_sheet import sheet

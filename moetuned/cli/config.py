@@ -28,13 +28,19 @@ def command() -> None:
     """Print a sample config, check config files, or show what they say together."""
 
 
-@command.command(help="Print the commented sample config, with every key there is.")
+@command.command(
+    help="Print the commented sample config, with every key there is.",
+    epilog="Examples:\n\n\b\n  moetunectl config sample > moetuned.yaml",
+)
 def sample() -> None:
     """Print the sample."""
     click.echo(sample_config(), nl=False)
 
 
-@command.command(help=f"Check FILE, or {DEFAULT_PATH} and conf.d beside it. Exits 1 when the daemon would refuse it.")
+@command.command(
+    help=f"Check FILE, or {DEFAULT_PATH} and conf.d beside it. Exits 1 when the daemon would refuse it.",
+    epilog="Examples:\n\n\b\n  moetunectl config check\n  moetunectl config check ./moetuned.yaml",
+)
 @click.argument("file", required=False, type=click.Path())
 def check(file: str | None) -> None:
     """Say every problem, or that there is none."""
@@ -43,9 +49,12 @@ def check(file: str | None) -> None:
     click.echo(f"ok: {names}")
 
 
-@command.command(help="Show the whole config: all files together, with defaults.")
+@command.command(
+    help="Show the whole config: all files together, with defaults. FILE instead of the config of this machine.",
+    epilog="Examples:\n\n\b\n  moetunectl config show\n  moetunectl config show --json | jq .relief",
+)
 @click.argument("file", required=False, type=click.Path())
-@click.option("--json", "as_json", is_flag=True, help="JSON instead of YAML.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of YAML, for programs.")
 def show(file: str | None, as_json: bool) -> None:
     """Print the config as data."""
     config = _load(file).config

@@ -64,9 +64,14 @@ def _rate(context: click.Context, option: click.Parameter, value: str | None) ->
     help="Sequential bytes a second that the disk is sold with, e.g. 3.5G (here powers of 1000).",
 )
 @click.option(
-    "--context", type=click.IntRange(1, _MOST_CONTEXT), help="Context length in tokens. [16384, or the model's if less]"
+    "--context",
+    metavar="TOKENS",
+    type=click.IntRange(1, _MOST_CONTEXT),
+    help="Context length in tokens. [16384, or the model's if less]",
 )
-@click.option("--slots", type=click.IntRange(1, 256), default=1, show_default=True, help="Requests at the same time.")
+@click.option(
+    "--slots", metavar="N", type=click.IntRange(1, 256), default=1, show_default=True, help="Requests at the same time."
+)
 @click.option("--cache-type-k", metavar="TYPE", default="f16", show_default=True, help="Type of K in the KV cache.")
 @click.option("--cache-type-v", metavar="TYPE", default="f16", show_default=True, help="Type of V in the KV cache.")
 @click.option(
@@ -77,7 +82,11 @@ def _rate(context: click.Context, option: click.Parameter, value: str | None) ->
 @click.option("--exact", is_flag=True, help="Also ask llama-fit-params of the backend.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, for programs.")
 @click.option(
-    "--socket", "socket_path", metavar="PATH", default=None, help="The daemon's socket. [/run/moetuned/api.sock]"
+    "--socket",
+    "socket_path",
+    metavar="PATH",
+    default=None,
+    help="The daemon's socket. [/run/moetuned/api.sock, or that of your own daemon]",
 )
 def command(**values: Any) -> None:
     """Say where each GiB would go, how fast MODEL could run, and how to start it.

@@ -58,7 +58,7 @@ class EvictReport(msgspec.Struct, frozen=True):
 @click.argument("model", metavar="MODEL", type=click.Path(readable=False))
 @click.option("--experts-only", is_flag=True, help="Keep what every token needs.")
 @click.option("--yes", is_flag=True, help="Do not ask, also when a running backend has MODEL mapped.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, for programs.")
 def command(*, model: str, experts_only: bool, yes: bool, as_json: bool) -> None:
     """Drop MODEL (any part of it) from memory, to start cold or to make room. The files stay as they are.
 

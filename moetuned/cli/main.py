@@ -169,4 +169,9 @@ def _drop_output() -> None:
 
 def main() -> None:
     """Entry point of the console script."""
+    if (line := os.environ.get("_MOETUNECTL_LINE")) is not None:  # a shell completes it
+        from moetuned.cli.completion_answer import print_answer
+
+        print_answer(line)
+        return
     sys.exit(run())

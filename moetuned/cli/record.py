@@ -55,12 +55,14 @@ def _out(_context: click.Context, _option: click.Parameter, value: str) -> str:
     "  moetunectl record slow.jsonl.gz --pid 4711 --url http://127.0.0.1:8081",
 )
 @click.argument("out", metavar="OUT", callback=_out)
-@click.option("--backend", "name", metavar="NAME", help="The backend of that name of the daemon, or of the config.")
-@click.option("--pid", type=click.IntRange(min=1), help="The backend with that process. [the only one that runs]")
+@click.option("--backend", "name", metavar="BACKEND", help="The backend of that name of the daemon, or of the config.")
+@click.option(
+    "--pid", metavar="PID", type=click.IntRange(min=1), help="The backend with that process. [the only one that runs]"
+)
 @click.option("--url", metavar="URL", help="Where it can be asked. [from its command line]")
 @click.option("--model", metavar="FILE", help="Its model, any part. [from its command line]")
-@click.option("--seconds", metavar="N", callback=_duration, help="How long, also 10m or 2h. [until Ctrl-C]")
-@click.option("--interval", metavar="N", default="1s", callback=_duration, help="Between samples, 200ms to 4s. [1s]")
+@click.option("--seconds", metavar="TIME", callback=_duration, help="How long, also 10m or 2h. [until Ctrl-C]")
+@click.option("--interval", metavar="TIME", default="1s", callback=_duration, help="Between samples, 200ms to 4s. [1s]")
 @click.option("--max-size", metavar="SIZE", default="256M", callback=size, help="Stop before OUT is larger. [256M]")
 @click.option("--anonymous", is_flag=True, help="Leave out directories, and names of containers, units and backends.")
 @click.option("--force", is_flag=True, help="Replace OUT if it is there.")

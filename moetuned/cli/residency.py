@@ -27,7 +27,7 @@ from moetuned.schema.heat import ExpertPages, Heat
 )
 @click.argument("model", metavar="MODEL", type=click.Path(readable=False))
 @click.option("--experts", "by_expert", is_flag=True, help="Also each expert of each layer, as a map.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, for programs.")
 def command(*, model: str, by_expert: bool, as_json: bool) -> None:
     """Say how much of MODEL (any part of it) is in memory: all, its experts, and what every token needs.
 

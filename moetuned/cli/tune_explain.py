@@ -41,7 +41,9 @@ _SWAP = (
     "  moetunectl tune explain read_ahead --json"
 )
 @click.argument("key", required=False)
-@click.option("--config", type=click.Path(), help="Config whose models' devices are shown. [the daemon's]")
+@click.option(
+    "--config", metavar="FILE", type=click.Path(), help="Config whose models' devices are shown. [the daemon's]"
+)
 @places
 def explain(key: str | None, **values: Any) -> None:
     """Say what a setting does, why moetuned sets it and when not to; without KEY, list all."""

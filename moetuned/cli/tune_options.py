@@ -21,7 +21,7 @@ from moetuned.host.durable_file import read_private
 from moetuned.host.fs import HostFS, RealFS
 from moetuned.host.tuning_targets import find_targets, model_target
 from moetuned.parse.config_check import check
-from moetuned.parse.config_problem import ConfigError
+from moetuned.parse.config_problem import ConfigError, any_of
 from moetuned.parse.config_text import FurtherCheck
 from moetuned.schema.config import Config, Profile
 from moetuned.schema.swap import SwapStep
@@ -52,9 +52,10 @@ class Options(msgspec.Struct, frozen=True):
 def places(function: _Command) -> _Command:
     """Adds `--json`, `--root` and `--journal`."""
     for option in (
-        click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs."),
+        click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, for programs."),
         click.option(
             "--root",
+            metavar="DIR",
             default="/",
             type=click.Path(exists=True, file_okay=False),
             help="Look at a tree of files instead of /.",
@@ -72,11 +73,14 @@ def places(function: _Command) -> _Command:
 def wishes(function: _Command) -> _Command:
     """Adds `--config` and `--profile`."""
     for option in (
-        click.option("--config", type=click.Path(), help=f"Config file. [{DEFAULT_PATH} and conf.d beside it]"),
+        click.option(
+            "--config", metavar="FILE", type=click.Path(), help=f"Config file. [{DEFAULT_PATH} and conf.d beside it]"
+        ),
         click.option(
             "--profile",
+            metavar="PROFILE",
             type=click.Choice([profile.value for profile in Profile]),
-            help="Instead of the config's profile.",
+            help=f"{any_of(Profile)}, instead of the config's profile.",
         ),
     ):
         function = option(function)

@@ -148,6 +148,7 @@ def _kibs(_context: click.Context, _option: click.Parameter, value: str | None) 
 )
 @click.option(
     "--seconds",
+    metavar="SECONDS",
     type=click.FloatRange(1, 3600),
     default=40,
     show_default=True,
@@ -169,7 +170,7 @@ def _kibs(_context: click.Context, _option: click.Parameter, value: str | None) 
     is_flag=True,
     help="Set the best one now. The next `tune apply` or start of the daemon takes it away unless the config has it.",
 )
-@click.option("--config", type=click.Path(), help="Config that the advice is for. [the daemon's]")
+@click.option("--config", metavar="FILE", type=click.Path(), help="Config that the advice is for. [the daemon's]")
 @places
 def readahead(**values: Any) -> None:
     """Measure which read-ahead suits MODEL on the disk that it is on, and propose the best.

@@ -71,9 +71,12 @@ class _Resume(msgspec.Struct, frozen=True):
 @click.option("--resume", metavar="FILE", help="Keep there how far it got. [in $XDG_CACHE_HOME/moetuned]")
 @click.option("--restart", is_flag=True, help="Begin again where an interrupted run could be taken up.")
 @click.option(
-    "--jobs", type=click.IntRange(1, 64), help="Parts to read at once; 1 suits a hard disk. [half the CPUs, <= 4]"
+    "--jobs",
+    metavar="N",
+    type=click.IntRange(1, 64),
+    help="Parts to read at once; 1 suits a hard disk. [half the CPUs, <= 4]",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, for programs.")
 def command(**options: Any) -> None:
     """Check that MODEL (any part of it) is complete and undamaged.
 

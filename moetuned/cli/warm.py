@@ -59,7 +59,7 @@ def _pages(context: click.Context, option: click.Parameter, value: str | None) -
     metavar="DIR",
     help="Have the memory charged to this cgroup. [that of a running backend that maps MODEL]",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, for programs.")
 @click.option(
     "--socket", "path", metavar="PATH", help="The daemon's socket. [/run/moetuned/api.sock, or that of your own daemon]"
 )

@@ -14,7 +14,10 @@ EXIT_USAGE = 2
 EXIT_REFUSED = 4
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Examples:\n\n\b\n  sudo moetuned run\n  sudo moetuned run --config ./moetuned.yaml --verbose",
+)
 @click.version_option(__version__, prog_name="moetuned", message="%(prog)s %(version)s")
 def group() -> None:
     """Daemon that keeps Mixture-of-Experts models that are larger than RAM running well."""
@@ -25,11 +28,24 @@ def group() -> None:
     "  kill -HUP PID      (read the config again)"
 )
 @click.option(
-    "--config", type=click.Path(), help="Config file. [/etc/moetuned/moetuned.yaml and conf.d, if they exist]"
+    "--config",
+    metavar="FILE",
+    type=click.Path(),
+    help="Config file. [/etc/moetuned/moetuned.yaml and conf.d, if they exist]",
 )
-@click.option("--state-dir", envvar="MOETUNED_STATE_DIR", type=click.Path(), help="Undo journal. [/var/lib/moetuned]")
 @click.option(
-    "--runtime-dir", envvar="MOETUNED_RUNTIME_DIR", type=click.Path(), help="Socket and records. [/run/moetuned]"
+    "--state-dir",
+    metavar="DIR",
+    envvar="MOETUNED_STATE_DIR",
+    type=click.Path(file_okay=False),
+    help="Undo journal. [$MOETUNED_STATE_DIR or /var/lib/moetuned]",
+)
+@click.option(
+    "--runtime-dir",
+    metavar="DIR",
+    envvar="MOETUNED_RUNTIME_DIR",
+    type=click.Path(file_okay=False),
+    help="Socket and records. [$MOETUNED_RUNTIME_DIR or /run/moetuned]",
 )
 @click.option("--verbose", is_flag=True, help="Log more.")
 def run(config: str | None, state_dir: str | None, runtime_dir: str | None, verbose: bool) -> None:

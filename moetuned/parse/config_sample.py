@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import inspect
@@ -147,42 +147,69 @@ def _prose(text: str, margin: str, *, hanging: bool = False) -> Iterator[str]:
     yield line.rstrip()
 
 
+class Key(NamedTuple):
+    """A key of the config. `default` is YAML; `place` is the section of its own that a map or a list of maps has. Texts have marks."""
+
+    name: str
+    type: str
+    required: bool
+    default: str
+    about: str
+    place: str | None = None
+
+
+class Section(NamedTuple):
+    """A map of the config: where it is ("" for the whole) and its keys."""
+
+    place: str
+    about: str
+    keys: tuple[Key, ...]
+
+
+def sections() -> Iterator[Section]:
+    """Every map of the config, from the outermost on: for the reference page and the man page."""
+    return _sections(inspect.type_info(Config), ())
+
+
 def reference_page() -> str:
     """docs/reference/config.md: a table for each map of the config."""
-    return "\n".join([_PAGE_HEAD, *_page(inspect.type_info(Config), ())])
+    return "\n".join([_PAGE_HEAD, *(line for section in sections() for line in _page(section))])
 
 
-def _page(info: inspect.Type, path: tuple[str, ...]) -> Iterator[str]:
+def _sections(info: inspect.Type, path: tuple[str, ...]) -> Iterator[Section]:
     for kind in _structs(info):
-        if path:
-            tag = f" ({kind.tag_field}: {kind.tag})" if kind.tag_field else ""
-            yield f"## {'.'.join(path)}{tag}"
-            yield ""
-        yield _first_line(kind)
-        yield ""
-        yield from _table(kind, path)
-        yield ""
+        tag = f" ({kind.tag_field}: {kind.tag})" if kind.tag_field else ""
+        yield Section(f"{'.'.join(path)}{tag}", _first_line(kind), tuple(_keys(kind, path)))
         for field in _fields(kind):
             step = f"{field.encode_name}[]" if _list_type(field.type) is not None else field.encode_name
-            yield from _page(field.type, (*path, step))
+            yield from _sections(field.type, (*path, step))
 
 
-def _table(kind: inspect.StructType, path: tuple[str, ...]) -> Iterator[str]:
-    fields = _fields(kind)
-    if not fields and kind.tag_field is None:
-        return
-    yield "| key | type | default | what it is |"
-    yield "|---|---|---|---|"
+def _keys(kind: inspect.StructType, path: tuple[str, ...]) -> Iterator[Key]:
     if kind.tag_field is not None:
-        yield f"| `{kind.tag_field}` | `{kind.tag}` | *required* | Says that this is an item of this kind. |"
-    for field in fields:
-        default = "*required*" if field.required else f"`{_default_text(field)}`"
-        link = ".".join((*path, field.encode_name))
-        text = _description(field.type).replace("|", "\\|")
+        yield Key(kind.tag_field, f"`{kind.tag}`", True, "", "Says that this is an item of this kind.")
+    for field in _fields(kind):
+        place = None
         if _structs(field.type):
-            text += f" See `{link}{'[]' if _list_type(field.type) is not None else ''}`."
-            default = "*required*" if field.required else "see there"
-        yield f"| `{field.encode_name}` | {_type_text(field.type)} | {default} | {text} |"
+            place = ".".join((*path, field.encode_name)) + ("[]" if _list_type(field.type) is not None else "")
+        default = "" if field.required else _default_text(field)
+        yield Key(field.encode_name, _type_text(field.type), field.required, default, _description(field.type), place)
+
+
+def _page(section: Section) -> Iterator[str]:
+    if section.place:
+        yield f"## {section.place}"
+        yield ""
+    yield section.about
+    yield ""
+    if section.keys:
+        yield "| key | type | default | what it is |"
+        yield "|---|---|---|---|"
+    for key in section.keys:
+        default = "*required*" if key.required else "see there" if key.place else f"`{key.default}`"
+        text = key.about.replace("|", "\\|") + (f" See `{key.place}`." if key.place else "")
+        yield f"| `{key.name}` | {key.type} | {default} | {text} |"
+    yield ""
 
 
 def _type_text(info: inspect.Type) -> str:

@@ -2,31 +2,11 @@
 
 from __future__ import annotations
 
-import click
 import pytest
-from backend_scenes import ANSWER, FOUND, GLM, snapshot
+from backend_scenes import ANSWER
 
-from moetuned.api.client import Client
-from moetuned.api.errors import DaemonUnreachable
 from moetuned.cli import backend_client
 from moetuned.schema.supervision import BackendAnswer
-
-
-def test_names_are_completed_and_nobody_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    @click.command()
-    @backend_client.name_argument
-    def some(name: str) -> None: ...
-
-    (parameter,) = some.params
-    context = click.Context(some)
-    monkeypatch.setattr(Client, "status", lambda _self: snapshot(GLM, FOUND))
-    assert [one.value for one in parameter.shell_complete(context, "ll")] == ["llama-server-50411"]
-
-    def nobody(_self: Client) -> None:
-        raise DaemonUnreachable("no")
-
-    monkeypatch.setattr(Client, "status", nobody)
-    assert parameter.shell_complete(context, "") == []
 
 
 def test_an_answer_is_typed() -> None:
