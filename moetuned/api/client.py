@@ -60,18 +60,22 @@ class Client:
 
         return self._decode(self.request("GET", "/v1/relief" + _query("backend", backend)), ReliefPlans)
 
+    def metrics(self, *, openmetrics: bool = False) -> bytes:
+        """All metrics, as they are scraped: in the text format of Prometheus, or in OpenMetrics."""
+        return self.request("GET", "/metrics", accept="application/openmetrics-text" if openmetrics else "text/plain")
+
     def post(self, path: str, payload: object = None) -> object:
         """Ask for an action; returns the decoded JSON of the answer."""
         return self._decode(self.request("POST", path, msgspec.json.encode(payload or {})), object)
 
-    def request(self, method: str, path: str, body: bytes | None = None) -> bytes:
+    def request(self, method: str, path: str, body: bytes | None = None, *, accept: str | None = None) -> bytes:
         """Body of a good answer, at most 8 MiB."""
         deadline = time.monotonic() + self._timeout_seconds
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
                 _arm(connection, deadline)
                 connection.connect(self._path)
-                connection.sendall(_request(method, path, body))
+                connection.sendall(_request(method, path, body, accept))
                 head, content = _receive(connection, deadline)
         except OSError as error:
             raise self._unreachable(error) from error
@@ -118,8 +122,10 @@ def _query(key: str, value: str | None) -> str:
     return f"?{key}={quote(value, safe='')}"
 
 
-def _request(method: str, path: str, body: bytes | None) -> bytes:
+def _request(method: str, path: str, body: bytes | None, accept: str | None) -> bytes:
     lines = [f"{method} {path} HTTP/1.1", "Host: localhost", "Connection: close"]
+    if accept is not None:
+        lines.append(f"Accept: {accept}")
     if body is not None or method == "POST":
         lines += ["Content-Type: application/json", f"Content-Length: {len(body or b'')}"]
     return "\r\n".join((*lines, "", "")).encode("ascii") + (body or b"")

@@ -358,6 +358,8 @@ class App:
                 pressure_wakes=self._pressure.told,
                 probe_cpu_seconds=self._workers.budget.spent,
                 probe_budget_left_seconds=probe_budget.left_seconds(self._workers.budget, now),
+                event_counts=dict(self._events.counts),
+                api_connections=self._api.connections,
             ),
             machine=machine_view(self._judge.last_samples),
             backends=tuple(backend_view(watched, now) for watched in self._roster),

@@ -12,6 +12,7 @@ from served import Served
 from moetuned.api import client as client_module
 from moetuned.api.client import Client
 from moetuned.api.errors import DaemonError, DaemonRefused, DaemonUnreachable
+from moetuned.api.metrics import render
 
 
 @pytest.fixture
@@ -41,6 +42,12 @@ def test_status_events_and_post(running):
     assert client.explain().backends == ()
     assert client.relief().backends == ()
     assert running.calls == [("warm", {"backend": "glm"}), ("reload", {})]
+
+
+def test_metrics_in_both_formats(running):
+    client = Client(running.path)
+    assert client.metrics() == render(running.snapshot)
+    assert client.metrics(openmetrics=True) == render(running.snapshot, openmetrics=True)
 
 
 def test_an_error_of_the_daemon_is_its_sentence(running):
