@@ -48,6 +48,7 @@ def test_files_are_where_they_belong(staged):
         "etc/moetuned/moetuned.yaml", "etc/moetuned/conf.d", "etc/moetuned/hooks.d/10-log-line",
         "usr/local/lib/systemd/system/moetuned.service", "usr/local/lib/systemd/system/moetuned-backend@.service",
         "etc/moetuned/backends/example.env", "opt/moetuned/share/example.env",
+        "opt/moetuned/share/prometheus/moetuned.rules.yml", "opt/moetuned/share/grafana/moetuned.json",
     ):  # fmt: skip
         assert (staged / name).exists(), name
     for name in ("moetuned", "moetunectl"):
