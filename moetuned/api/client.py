@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # what only some commands ask for is imported where it is ask
 
 TIMEOUT_SECONDS = 5.0
 ANSWER_LIMIT_BYTES = 8 << 20
+_AGAIN_SECONDS = 0.01
 
 T = TypeVar("T")
 
@@ -73,8 +74,7 @@ class Client:
         deadline = time.monotonic() + self._timeout_seconds
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-                _arm(connection, deadline)
-                connection.connect(self._path)
+                self._connect(connection, deadline)
                 connection.sendall(_request(method, path, body, accept))
                 head, content = _receive(connection, deadline)
         except OSError as error:
@@ -85,6 +85,17 @@ class Client:
             sentence = self._decode(content, _Failure).error or f"The daemon answered {head.status}."
             raise (DaemonRefused if head.status in (401, 403) else DaemonError)(sentence)
         return content
+
+    def _connect(self, connection: socket.socket, deadline: float) -> None:
+        """Raises OSError. A daemon that has more clients waiting than it takes at once is tried again (EAGAIN, unix(7))."""
+        while True:
+            _arm(connection, deadline)
+            try:
+                connection.connect(self._path)
+            except BlockingIOError:
+                time.sleep(_AGAIN_SECONDS)
+            else:
+                return
 
     def _decode(self, content: bytes, kind: type[T]) -> T:
         try:
