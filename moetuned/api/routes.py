@@ -12,7 +12,6 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from moetuned.api.wire import Answer, Request
-from moetuned.parse.accept_header import prefers_openmetrics
 from moetuned.schema.event import Event
 from moetuned.schema.explanation import Explanation, Explanations
 from moetuned.schema.relief import ReliefPlan, ReliefPlans
@@ -166,7 +165,7 @@ class Routes:
                 self._last()
                 return _json(200, ReliefPlans(_of_backend(self._relief().backends, query.get("backend"))))
             case _:
-                return self._render(path, self._last(), openmetrics=path == "/metrics" and prefers_openmetrics(accept))
+                return self._render(path, self._last(), openmetrics=path == "/metrics" and _prefers_openmetrics(accept))
 
     def _last(self) -> Snapshot:
         snapshot = self._snapshot()
@@ -248,8 +247,16 @@ def _split_target(target: str) -> tuple[str, dict[str, str]]:
     return path, query
 
 
+# The catalogue reads the text of every signal; a daemon that nobody scrapes does without what follows.
+
+
+def _prefers_openmetrics(accept: str | None) -> bool:
+    from moetuned.parse.accept_header import prefers_openmetrics
+
+    return prefers_openmetrics(accept)
+
+
 def _metrics(snapshot: Snapshot, *, openmetrics: bool) -> Answer:
-    # The catalogue reads the text of every signal; a daemon that nobody scrapes does without.
     from moetuned.api.metrics import CONTENT_TYPE, OPENMETRICS_CONTENT_TYPE, render
 
     kind = OPENMETRICS_CONTENT_TYPE if openmetrics else CONTENT_TYPE

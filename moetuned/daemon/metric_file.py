@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable
 
 from moetuned.daemon.workers import Lane, Workers
-from moetuned.host.published_file import publish, unpublish
 from moetuned.schema.config import Metrics
 from moetuned.schema.snapshot import Snapshot
 from moetuned.schema.units import parse_duration
@@ -55,7 +54,7 @@ class MetricFile:
                 log.warning("%s is still being written and stays behind", path)
                 continue
             try:
-                unpublish(path, self._written.pop(path))
+                _remove(path, self._written.pop(path))
             except OSError as error:
                 log.warning("%s stays behind: %s", path, _why(error))
 
@@ -64,8 +63,9 @@ class MetricFile:
         made = self._written.get(path)
 
         def write(told: Snapshot) -> tuple[int, int]:
-            # Not before: a daemon that nobody asks for metrics does without the catalogue.
+            # Not before: a daemon that nobody asks for metrics does without them.
             from moetuned.api.metrics import render
+            from moetuned.host.published_file import publish
 
             return publish(path, render(told))
 
@@ -82,7 +82,7 @@ class MetricFile:
         if snapshot is not None:
             self._workers.submit(Lane.WORK, _key(path), lambda: write(snapshot), written)
         elif made is not None:
-            self._workers.submit(Lane.WORK, _key(path), lambda: unpublish(path, made), removed)
+            self._workers.submit(Lane.WORK, _key(path), lambda: _remove(path, made), removed)
 
     def _tell(self, path: str, error: BaseException | None) -> None:
         if path != self._path:
@@ -96,6 +96,12 @@ class MetricFile:
         if (said,) != self.notes:
             log.warning("%s", said)
             self.notes = (said,)
+
+
+def _remove(path: str, made: tuple[int, int]) -> None:
+    from moetuned.host.published_file import unpublish
+
+    unpublish(path, made)
 
 
 def _why(error: BaseException) -> str:

@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import threading
+import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,16 @@ def prometheus(directory: Path, target: str, manager: MonitoringProcess) -> Iter
         yield process
 
 
+def dashboard_queries() -> dict[str, list[str]]:
+    """What the dashboard asks, by panel, for all machines and backends."""
+    board = json.loads((ROOT / "etc/grafana/moetuned.json").read_text())
+    asked = {panel["title"]: [target["expr"] for target in panel["targets"]] for panel in board["panels"]}
+    asked["annotations"] = [note["expr"] for note in board["annotations"]["list"] if "expr" in note]
+    for old, new in (("$backend", ".*"), ("$instance", ".*"), ("$__rate_interval", "5s")):
+        asked = {title: [query.replace(old, new) for query in queries] for title, queries in asked.items()}
+    return asked
+
+
 def test_an_alert_fires_arrives_and_resolves(
     tmp_path: Path, small_model: Path, receiver: tuple[str, list[dict[str, Any]]]
 ) -> None:
@@ -116,11 +127,20 @@ def test_an_alert_fires_arrives_and_resolves(
         snapshot = daemon.until(lambda it: (view := view_of(it, "glm")) and view.verdict.phase == "idle", "ready")
 
         def value(query: str) -> str | None:
-            found = server.json(f"/api/v1/query?query={query}")["data"]["result"]
+            found = results(query)
             return found[0]["value"][1] if found else None
 
-        idle = "moetuned_backend_state%7Bbackend%3D%22glm%22%2Cstate%3D%22idle%22%7D"
+        def results(query: str) -> list[Any]:
+            answer = server.json(f"/api/v1/query?{urllib.parse.urlencode({'query': query})}")
+            assert answer["status"] == "success"
+            found: list[Any] = answer["data"]["result"]
+            return found
+
+        idle = 'moetuned_backend_state{backend="glm",state="idle"}'
         server.until(lambda: value(idle) == "1", "a scrape of a backend that is idle")
+        answers = {title: [results(query) for query in queries] for title, queries in dashboard_queries().items()}
+        shown = {title for title, found in answers.items() if any(found)}
+        assert {"How it gets its bytes", "What it does", "Headroom", "Memory by what holds it"} <= shown
         # Only OpenMetrics has units.
         told = server.json("/api/v1/metadata?metric=moetuned_cpu_seconds")["data"]
         assert [one["unit"] for one in told["moetuned_cpu_seconds"]] == ["seconds"]
@@ -135,7 +155,7 @@ def test_an_alert_fires_arrives_and_resolves(
         assert "(it is waiting)" in held["annotations"]["description"]
         names = [event.name.value for event in daemon.events()]
         assert names
-        counted = f"moetuned_events_total%7Bevent%3D%22{names[0]}%22%7D"
+        counted = f'moetuned_events_total{{event="{names[0]}"}}'
         server.until(lambda: value(counted) == str(names.count(names[0])), "the event as a metric")
 
         model.symlink_to(small_model)
