@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
-import re
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -52,7 +51,8 @@ sudo curl --unix-socket /run/moetuned/api.sock -d '{"backend": "glm"}' http://lo
 GET_PATHS = {
     "/": "The paths there are, as text.",
     "/healthz": "`ok` as text once the daemon has looked; 503 before.",
-    "/metrics": "All [metrics](metrics.md) in the text format of Prometheus.",
+    "/metrics": "All [metrics](metrics.md): in OpenMetrics for who prefers it by an `Accept` header, as Prometheus does, else in the text format of "
+    "Prometheus.",
     "/v1/events": '`{"events": [...]}`, oldest first; with `?since=ID` those after the event with that id.',
     "/v1/explain": "Why the verdicts are what they are now: an `Explanations`, below; with `?backend=NAME` of that one only. "
     "Worked out when it is asked for.",
@@ -120,8 +120,9 @@ def metrics_page() -> str:
     return page(
         "Metrics",
         "moetuned/api/metric_catalogue.py",
-        "`curl http://127.0.0.1:9843/metrics` gives them in the text format of Prometheus (`api.listen` in the config). What is "
-        "unknown has no sample; it is never 0. Units are in the names.",
+        "`curl http://127.0.0.1:9843/metrics` or `moetunectl metrics` gives them in the text format of Prometheus; in OpenMetrics to who prefers "
+        "that, as Prometheus does. What is unknown has no sample; it is never 0. Units are in the names. An *info* is a gauge in the text format. "
+        "How to collect, show and be alerted: [Metrics](../metrics.md).",
         table(("metric", "type", "labels", "what it is"), rows),
     )
 

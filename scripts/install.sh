@@ -86,9 +86,11 @@ grep -rlIF "$new" "$new/bin" "$new/pyvenv.cfg" | while IFS= read -r file; do
 done
 find "$new" -name __pycache__ -type d -prune -exec rm -rf {} +
 "$new/bin/python" -m compileall -q -s "$new" -p "$opt" "$new/lib" >/dev/null || true
-mkdir -p "$new/share"
+mkdir -p "$new/share/prometheus" "$new/share/grafana"
 install -m 0644 etc/moetuned.yaml etc/backends/example.env "$new/share/"
 install -m 0755 etc/hooks.d/* "$new/share/"
+install -m 0644 etc/prometheus/moetuned.rules.yml etc/prometheus/prometheus.yml "$new/share/prometheus/"
+install -m 0644 etc/grafana/* "$new/share/grafana/"
 install -m 0755 scripts/uninstall.sh "$new/uninstall.sh"
 
 # The list of what make install made, and nothing else, is what make uninstall removes. While files are being put in

@@ -26,7 +26,10 @@ from moetuned.xllamacpp_server.flags import LLAMA_SERVER_FLAGS, parse_flags
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
-WITH_CONFIGS = [ROOT / "README.md", *(ROOT / "docs" / name for name in ("configure.md", "alerts.md", "backends.md"))]
+WITH_CONFIGS = [
+    ROOT / "README.md",
+    *(ROOT / "docs" / name for name in ("configure.md", "alerts.md", "backends.md", "metrics.md")),
+]
 
 
 def name_of(page: Path) -> str:

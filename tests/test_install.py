@@ -52,6 +52,7 @@ def test_files_are_where_they_belong(staged):
         "usr/local/share/man/man5/moetuned.yaml.5", "usr/local/share/man/man8/moetuned.8",
         "usr/local/share/bash-completion/completions/moetunectl", "usr/local/share/bash-completion/completions/moetuned",
         "usr/local/share/zsh/site-functions/_moetunectl", "usr/local/share/fish/vendor_completions.d/moetuned.fish",
+        "opt/moetuned/share/prometheus/moetuned.rules.yml", "opt/moetuned/share/grafana/moetuned.json",
     ):  # fmt: skip
         assert (staged / name).exists(), name
     for name in ("moetuned", "moetunectl"):

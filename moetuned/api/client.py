@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # what only some commands ask for is imported where it is ask
 
 TIMEOUT_SECONDS = 5.0
 ANSWER_LIMIT_BYTES = 8 << 20
+_AGAIN_SECONDS = 0.01
 
 T = TypeVar("T")
 
@@ -60,18 +61,21 @@ class Client:
 
         return self._decode(self.request("GET", "/v1/relief" + _query("backend", backend)), ReliefPlans)
 
+    def metrics(self, *, openmetrics: bool = False) -> bytes:
+        """All metrics, as they are scraped: in the text format of Prometheus, or in OpenMetrics."""
+        return self.request("GET", "/metrics", accept="application/openmetrics-text" if openmetrics else "text/plain")
+
     def post(self, path: str, payload: object = None) -> object:
         """Ask for an action; returns the decoded JSON of the answer."""
         return self._decode(self.request("POST", path, msgspec.json.encode(payload or {})), object)
 
-    def request(self, method: str, path: str, body: bytes | None = None) -> bytes:
+    def request(self, method: str, path: str, body: bytes | None = None, *, accept: str | None = None) -> bytes:
         """Body of a good answer, at most 8 MiB."""
         deadline = time.monotonic() + self._timeout_seconds
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-                _arm(connection, deadline)
-                connection.connect(self._path)
-                connection.sendall(_request(method, path, body))
+                self._connect(connection, deadline)
+                connection.sendall(_request(method, path, body, accept))
                 head, content = _receive(connection, deadline)
         except OSError as error:
             raise self._unreachable(error) from error
@@ -81,6 +85,17 @@ class Client:
             sentence = self._decode(content, _Failure).error or f"The daemon answered {head.status}."
             raise (DaemonRefused if head.status in (401, 403) else DaemonError)(sentence)
         return content
+
+    def _connect(self, connection: socket.socket, deadline: float) -> None:
+        """Raises OSError. A daemon that has more clients waiting than it takes at once is tried again (EAGAIN, unix(7))."""
+        while True:
+            _arm(connection, deadline)
+            try:
+                connection.connect(self._path)
+            except BlockingIOError:
+                time.sleep(_AGAIN_SECONDS)
+            else:
+                return
 
     def _decode(self, content: bytes, kind: type[T]) -> T:
         try:
@@ -122,8 +137,10 @@ def _query(key: str, value: str | None) -> str:
     return f"?{key}={quote(value, safe='')}"
 
 
-def _request(method: str, path: str, body: bytes | None) -> bytes:
+def _request(method: str, path: str, body: bytes | None, accept: str | None) -> bytes:
     lines = [f"{method} {path} HTTP/1.1", "Host: localhost", "Connection: close"]
+    if accept is not None:
+        lines.append(f"Accept: {accept}")
     if body is not None or method == "POST":
         lines += ["Content-Type: application/json", f"Content-Length: {len(body or b'')}"]
     return "\r\n".join((*lines, "", "")).encode("ascii") + (body or b"")

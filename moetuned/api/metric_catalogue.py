@@ -1,6 +1,6 @@
 """Every metric there is: name, type, unit, help, labels and how to get it from a Snapshot. The only list of metrics.
 
-`metrics` renders it for Prometheus; the reference page is made from it. What is unknown gives no sample, never a 0.
+`metrics` writes it as text; the reference page is made from it. What is unknown gives no sample, never a 0.
 Signals are not listed by hand: each file of `decide.signals` is a metric `moetuned_backend_<signal>`, its docstring the help.
 """
 
@@ -15,6 +15,8 @@ from typing import Literal
 import msgspec
 
 from moetuned.decide import signals
+from moetuned.decide.backend_state import STATE_WORDS
+from moetuned.schema.event import EventName
 from moetuned.schema.snapshot import BackendView, Snapshot
 from moetuned.schema.supervision import RestartCause
 from moetuned.schema.verdict import MemoryState, Paging, Phase
@@ -26,14 +28,22 @@ TUNABLE_STATES = ("adjusted", "already", "applied", "drifted", "failed", "planne
 
 
 class Metric(msgspec.Struct, frozen=True):
-    """One metric. `name` is whole, with unit and, on counters, `_total`; `unit` is "" where a value has none."""
+    """One metric. `name` is whole, with unit and, on counters, `_total`; `unit` is "" where a value has none.
+
+    An info is always 1 and says what it has to say in its labels; its name ends in `_info`.
+    """
 
     name: str
-    kind: Literal["gauge", "counter"]
+    kind: Literal["gauge", "counter", "info"]
     unit: str
     help: str
     labels: tuple[str, ...]
     samples: Callable[[Snapshot], Samples]
+
+    @property
+    def family(self) -> str:
+        """Its name without `_total` or `_info`, as OpenMetrics has it above the samples."""
+        return self.name.removesuffix({"counter": "_total", "info": "_info"}.get(self.kind, ""))
 
 
 Number = float | int | None
@@ -103,12 +113,17 @@ def _source_errors(snapshot: Snapshot) -> Samples:
     return [((source,), float(count)) for source, count in snapshot.daemon.source_errors.items()]
 
 
+def _event_counts(snapshot: Snapshot) -> Samples:
+    counts = snapshot.daemon.event_counts
+    return [((name.value,), float(counts.get(name.value, 0))) for name in EventName]
+
+
 _BACKEND = ("backend",)
 
 _FIXED = (
     Metric(
         "moetuned_build_info",
-        "gauge",
+        "info",
         "",
         "1; the label says which version runs.",
         ("version",),
@@ -218,6 +233,22 @@ _FIXED = (
         (),
         _machine(lambda snapshot: snapshot.daemon.probe_budget_left_seconds),
     ),
+    Metric(
+        "moetuned_api_connections",
+        "gauge",
+        "",
+        "Clients that are connected to the daemon's socket and port.",
+        (),
+        _machine(lambda snapshot: snapshot.daemon.api_connections),
+    ),
+    Metric(
+        "moetuned_events_total",
+        "counter",
+        "",
+        "Events since the daemon started, by name.",
+        ("event",),
+        _event_counts,
+    ),
     Metric("moetuned_source_errors_total", "counter", "", "Reads that failed, by source.", ("source",), _source_errors),
     Metric("moetuned_tunables", "gauge", "", "Kernel settings by what became of them.", ("state",), _tunables),
     Metric(
@@ -270,11 +301,19 @@ _FIXED = (
     ),
     Metric(
         "moetuned_backend_info",
-        "gauge",
+        "info",
         "",
         "1; the labels say what the backend is.",
         ("backend", "kind", "model"),
         _info,
+    ),
+    Metric(
+        "moetuned_backend_state",
+        "gauge",
+        "",
+        "1 for how it is in one word, 0 for the rest: what stands in its way first, then what it does.",
+        ("backend", "state"),
+        _states(lambda backend: backend.state, STATE_WORDS),
     ),
     Metric(
         "moetuned_backend_phase",

@@ -146,9 +146,9 @@ class Routes:
         unknown = [key for key in query if key not in _QUERY_KEYS.get(path, ())]
         if unknown:
             raise Refusal(400, f"{path} takes no query {_shown(unknown[0])}.")
-        return self._get(path, query)
+        return self._get(path, query, request.headers.get("accept"))
 
-    def _get(self, path: str, query: dict[str, str]) -> Answer:
+    def _get(self, path: str, query: dict[str, str], accept: str | None) -> Answer:
         match path:
             case "/":
                 names = ", ".join((*_GET_PATHS[1:], *(f"POST /v1/{name}" for name in sorted(ACTIONS))))
@@ -165,7 +165,7 @@ class Routes:
                 self._last()
                 return _json(200, ReliefPlans(_of_backend(self._relief().backends, query.get("backend"))))
             case _:
-                return self._render(path, self._last())
+                return self._render(path, self._last(), openmetrics=path == "/metrics" and _prefers_openmetrics(accept))
 
     def _last(self) -> Snapshot:
         snapshot = self._snapshot()
@@ -173,13 +173,13 @@ class Routes:
             raise Refusal(503, "The daemon is starting and has not looked yet; ask again in a second.")
         return snapshot
 
-    def _render(self, path: str, snapshot: Snapshot) -> Answer:
+    def _render(self, path: str, snapshot: Snapshot, *, openmetrics: bool) -> Answer:
         if self._rendered[0] is not snapshot:
             self._rendered = (snapshot, {})
-        kept = self._rendered[1]
-        if path not in kept:
-            kept[path] = _json(200, snapshot) if path == "/v1/status" else _metrics(snapshot)
-        return kept[path]
+        kept, key = self._rendered[1], f"{path} openmetrics" if openmetrics else path
+        if key not in kept:
+            kept[key] = _json(200, snapshot) if path == "/v1/status" else _metrics(snapshot, openmetrics=openmetrics)
+        return kept[key]
 
     def _post(self, path: str, query: dict[str, str], request: Request, caller: Caller) -> Answer:
         name = path.removeprefix("/v1/")
@@ -247,11 +247,20 @@ def _split_target(target: str) -> tuple[str, dict[str, str]]:
     return path, query
 
 
-def _metrics(snapshot: Snapshot) -> Answer:
-    # prometheus_client takes several MiB; a daemon that nobody scrapes does without.
-    from moetuned.api.metrics import CONTENT_TYPE, render
+# The catalogue reads the text of every signal; a daemon that nobody scrapes does without what follows.
 
-    return Answer(200, CONTENT_TYPE, render(snapshot))
+
+def _prefers_openmetrics(accept: str | None) -> bool:
+    from moetuned.parse.accept_header import prefers_openmetrics
+
+    return prefers_openmetrics(accept)
+
+
+def _metrics(snapshot: Snapshot, *, openmetrics: bool) -> Answer:
+    from moetuned.api.metrics import CONTENT_TYPE, OPENMETRICS_CONTENT_TYPE, render
+
+    kind = OPENMETRICS_CONTENT_TYPE if openmetrics else CONTENT_TYPE
+    return Answer(200, kind, render(snapshot, openmetrics=openmetrics))
 
 
 def _check_host(request: Request, caller: Caller) -> None:

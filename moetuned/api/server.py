@@ -38,6 +38,8 @@ REQUEST_SECONDS = 5.0
 IDLE_SECONDS = 15.0
 WRITE_SECONDS = 15.0
 LINGER_SECONDS = 2.0
+STUCK_SECONDS = 1.0
+"""On loopback a request comes, and an answer goes, in far less: who takes longer gives way to others when there is no more room."""
 LINGER_BYTES = 256 << 10
 REQUESTS_A_CONNECTION = 1000
 _READ_BYTES = 16 << 10
@@ -52,11 +54,15 @@ class _Listener(msgspec.Struct):
 
 
 class _Connection(msgspec.Struct, eq=False):
-    """One client. `after` says what follows once `out` is written; `again`: bytes of a next request wait already."""
+    """One client. `after` says what follows once `out` is written; `again`: bytes of a next request wait already.
+
+    It is dropped at `deadline`, which was set at `since` (monotonic seconds).
+    """
 
     socket: socket.socket
     caller: Caller
     wire: Wire
+    since: float
     deadline: float
     state: Literal["reading", "idle", "writing", "lingering"] = "reading"
     out: deque[memoryview] = msgspec.field(default_factory=deque)
@@ -176,22 +182,25 @@ class ApiServer:
             socket=client,
             caller=Caller(transport, acting, self._config.group, self._host_names),
             wire=Wire(),
-            deadline=self._monotonic() + REQUEST_SECONDS,
+            since=(now := self._monotonic()),
+            deadline=now + REQUEST_SECONDS,
         )
         self._connections[client.fileno()] = connection
         assert self._selector is not None
         self._selector.register(client, selectors.EVENT_READ, partial(self._ready, connection))
 
     def _has_room(self, transport: str) -> bool:
-        """Whether one more may come; an idle keep-alive connection gives its place to a new one."""
+        """Whether one more may come; an idle keep-alive connection gives its place to a new one, or else one that is stuck."""
         if self._is_full(transport):
-            idle = [
+            late = self._monotonic() - STUCK_SECONDS
+            giving_way = [
                 item
                 for item in self._connections.values()
-                if item.state == "idle" and (transport == "unix" or item.caller.transport == "tcp")
+                if (item.state == "idle" or item.since <= late)
+                and (transport == "unix" or item.caller.transport == "tcp")
             ]
-            if idle:
-                self._drop(min(idle, key=lambda item: item.deadline))
+            if giving_way:
+                self._drop(min(giving_way, key=lambda item: (item.state != "idle", item.since)))
         return not self._is_full(transport)
 
     def _is_full(self, transport: str) -> bool:
@@ -221,7 +230,7 @@ class ApiServer:
             return False
         if connection.state == "idle" and data:
             connection.state = "reading"
-            connection.deadline = self._monotonic() + REQUEST_SECONDS
+            self._give(connection, REQUEST_SECONDS)
         connection.wire.receive(data)
         return True
 
@@ -252,7 +261,7 @@ class ApiServer:
         else:
             connection.after = "next" if reusable and not last else "close"
         connection.state = "writing"
-        connection.deadline = self._monotonic() + WRITE_SECONDS
+        self._give(connection, WRITE_SECONDS)
         self._flush(connection)
 
     def _flush(self, connection: _Connection) -> None:
@@ -272,12 +281,16 @@ class ApiServer:
         if connection.socket.fileno() >= 0:
             self._watch(connection)
 
+    def _give(self, connection: _Connection, seconds: float) -> None:
+        connection.since = self._monotonic()
+        connection.deadline = connection.since + seconds
+
     def _written(self, connection: _Connection) -> None:
         match connection.after:
             case "next":
                 connection.again = connection.wire.buffered
                 connection.state = "reading" if connection.again else "idle"
-                connection.deadline = self._monotonic() + (REQUEST_SECONDS if connection.again else IDLE_SECONDS)
+                self._give(connection, REQUEST_SECONDS if connection.again else IDLE_SECONDS)
                 connection.after = "read"
             case "close":
                 self._drop(connection)
@@ -285,7 +298,7 @@ class ApiServer:
                 # closing with unread bytes would reset the connection and destroy the answer on its way
                 connection.socket.shutdown(socket.SHUT_WR)
                 connection.state = "lingering"
-                connection.deadline = self._monotonic() + LINGER_SECONDS
+                self._give(connection, LINGER_SECONDS)
             case _:
                 pass
 

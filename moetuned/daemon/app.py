@@ -15,6 +15,7 @@ from moetuned import __version__
 from moetuned.api.server import ApiServer
 from moetuned.daemon import pacing
 from moetuned.daemon.announcer import Announcer
+from moetuned.daemon.asked_tuning import other_than_ours
 from moetuned.daemon.config_loading import load_checked
 from moetuned.daemon.devices import Devices
 from moetuned.daemon.event_log import EventLog
@@ -24,6 +25,7 @@ from moetuned.daemon.judging import Judge
 from moetuned.daemon.launching import Launching
 from moetuned.daemon.loop import Loop
 from moetuned.daemon.manual_actions import ManualActions
+from moetuned.daemon.metric_file import MetricFile
 from moetuned.daemon.model_care import ModelCare
 from moetuned.daemon.neighbours import Neighbours
 from moetuned.daemon.own_cost import OwnCost
@@ -41,7 +43,7 @@ from moetuned.decide import supervision as sv
 from moetuned.decide.signals import signal_functions
 from moetuned.decide.tick_interval import TickInterval
 from moetuned.host.clock import Clock
-from moetuned.host.config_files import DEFAULT_PATH, LoadedConfig
+from moetuned.host.config_files import LoadedConfig
 from moetuned.host.fs import HostFS, RealFS
 from moetuned.host.service_notify import ServiceNotifier
 from moetuned.parse.config_problem import ConfigError
@@ -123,6 +125,7 @@ class App:
             api, self._fresh_snapshot, self._events.since, self._request, clock.monotonic, self._explain, self._relief
         )
         self._workers = Workers(clock)
+        self._metric_file = MetricFile(self._workers, lambda: self.snapshot)
         self._swap = SwapKeeper(
             self._fs, os.path.dirname(paths.journal), self._workers, holds=lambda: self._tuning.holds
         )
@@ -196,6 +199,7 @@ class App:
         self._judge.close()
         self._loop.remove(self._workers.fileno())
         self._workers.close(timeout_seconds=2.0)
+        self._metric_file.close()
         self._loop.close()
 
     @property
@@ -240,6 +244,7 @@ class App:
     def _apply(self) -> None:
         config = self._loaded.config
         self._announcer.sinks = config.alerts
+        self._metric_file.configure(config.metrics)
         self._apply_settings()
         self._roster.configure(config)
 
@@ -293,6 +298,7 @@ class App:
         self._set_pace(since)
         self._cost.end(self._clock.monotonic() - now)
         self._publish(now)
+        self._metric_file.tick(now)
         if self._notifier.heard:
             self._notifier.watchdog(self._status_line())
         self._timer.next(self._pace.seconds)
@@ -358,6 +364,8 @@ class App:
                 pressure_wakes=self._pressure.told,
                 probe_cpu_seconds=self._workers.budget.spent,
                 probe_budget_left_seconds=probe_budget.left_seconds(self._workers.budget, now),
+                event_counts=dict(self._events.counts),
+                api_connections=self._api.connections,
             ),
             machine=machine_view(self._judge.last_samples),
             backends=tuple(backend_view(watched, now) for watched in self._roster),
@@ -373,7 +381,16 @@ class App:
         )
         warnings = (str(problem) for problem in self._loaded.warnings)
         devices = () if self._devices.note is None else (self._devices.note,)
-        return (*self._notes, *self._roster.notes, *self._tuning.notes, *self._swap.notes, *devices, *slow, *warnings)
+        return (
+            *self._notes,
+            *self._roster.notes,
+            *self._tuning.notes,
+            *self._swap.notes,
+            *self._metric_file.notes,
+            *devices,
+            *slow,
+            *warnings,
+        )
 
     def _status_line(self) -> str:
         """One line for `systemctl status`."""
@@ -422,7 +439,7 @@ class App:
     def _tune(self, asked: Mapping[str, object]) -> tuple[int, object]:
         """Apply settings or give them back because a person wants it, at once."""
         tuning = self._loaded.config.tuning
-        problem = other_than_ours(asked, self._paths, tuning.profile.value)
+        problem = other_than_ours(asked, self._paths.config, self._paths.journal, tuning.profile.value)
         if problem is None and self._is_locked_out():
             problem = (
                 f"another moetuned process holds {os.path.dirname(self._paths.journal)}, so this daemon (pid {os.getpid()}) has "
@@ -477,17 +494,3 @@ class App:
             return
         self._notifier.extend_timeout(10.0)
         self._loop.call_later(0.1, self._finish_stopping)
-
-
-def other_than_ours(asked: Mapping[str, object], paths: Paths, profile: str) -> str | None:
-    """What of a request to tune is not what this daemon uses, and what to do, in one sentence; None when it is all the same."""
-    ours = paths.config or DEFAULT_PATH
-    config, wanted, journal = asked.get("config"), asked.get("profile"), asked.get("journal")
-    if isinstance(journal, str) and os.path.realpath(journal) != os.path.realpath(paths.journal):
-        return f"the daemon's undo journal is {paths.journal}, it knows nothing of {journal}"
-    change = f"edit {ours} and reload the daemon (systemctl reload moetuned), or stop it"
-    if isinstance(config, str) and os.path.realpath(config) != os.path.realpath(ours):
-        return f"the daemon uses {ours}, not {config}; {change}"
-    if isinstance(wanted, str) and wanted != profile:
-        return f"the daemon uses the profile {profile}, not {wanted}; {change}"
-    return None

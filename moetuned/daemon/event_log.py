@@ -22,6 +22,8 @@ class EventLog:
         self._prefix = f"{int(started_wall_seconds * 1e6):014x}"
         self._number = 0
         self._events: deque[Event] = deque(maxlen=capacity)
+        self.counts: dict[str, int] = {}
+        """How many of each name there were since the daemon started."""
 
     def new_id(self) -> str:
         """An id for the next event."""
@@ -33,6 +35,7 @@ class EventLog:
         if not event.id:
             event = msgspec.structs.replace(event, id=self.new_id())
         self._events.append(event)
+        self.counts[event.name.value] = self.counts.get(event.name.value, 0) + 1
         return event
 
     def since(self, event_id: str | None) -> list[Event]:

@@ -78,6 +78,10 @@ class Loop:
         for key, events in self.selector.select(wait):
             if self.selector.get_map().get(key.fd) is key:
                 key.data(events)
+            self._serve_due()  # between any two clients too: many of them must not make a tick late
+        self._serve_due()
+
+    def _serve_due(self) -> None:
         now = self._clock.monotonic()
         while self._timers and self._timers[0][0] <= now:
             heapq.heappop(self._timers)[2]()

@@ -47,6 +47,7 @@ KINDS = {
     "looking for running backends": "backends",
     "looking at who else": "neighbours",
     "reading the model": "headers",
+    "writing the metrics": "metrics",
 }
 """What a piece of work is told as, by how its key begins; anything else by its lane."""
 BUDGETED = frozenset({"backends", "neighbours"})

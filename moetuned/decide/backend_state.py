@@ -5,6 +5,12 @@ from __future__ import annotations
 from moetuned.decide.supervision import Stage, Supervision
 from moetuned.schema.verdict import Paging, Phase, Verdict
 
+STATE_WORDS = (
+    "absent", "answering", "broken", "draining", "ending", "hung", "idle", "loading", "paused", "prefill", "restarting", "starting",
+    "stopped", "thrashing", "unknown", "waiting",
+)  # fmt: skip
+"""Every word there is."""
+
 _PHASES = {
     Phase.ABSENT: "absent",
     Phase.LOADING: "loading",

@@ -36,6 +36,7 @@ _SETTLE_SECONDS = (1.0, 600.0)
 _DRAIN_SECONDS = (0.0, 600.0)
 _HUNG_SECONDS = (60.0, 86400.0)
 _HOOK_SECONDS = (0.1, 600.0)
+_TEXTFILE_SECONDS = (5.0, 3600.0)
 _OF_DEVICES = ("read_ahead", "scheduler", "nr_requests")
 """Keys of `tuning` that are set for the disks under the backends' models."""
 _SYSCTL_KEY = re.compile(r"[a-z0-9_-]+([./][a-z0-9_-]+)+")
@@ -58,6 +59,7 @@ def check(
         *_check_relief(config),
         *_check_alerts(config),
         *_check_api(config),
+        *_check_metrics(config),
     ]
     return tuple(found)
 
@@ -212,3 +214,16 @@ def _check_api(config: Config) -> Iterator[Problem]:
     for index, backend in enumerate(config.backends):
         if port and backend.url is not None and url_port(backend.url) == port:
             yield _error(("api", "listen"), listen, f"has the port of backends[{index}].url; choose another")
+
+
+def _check_metrics(config: Config) -> Iterator[Problem]:
+    metrics = config.metrics
+    yield from _duration(("metrics", "every"), metrics.every, _TEXTFILE_SECONDS)
+    path = metrics.textfile
+    if path is None:
+        return
+    if re.fullmatch(r"(/[^/\x00-\x1f]{1,255}){1,64}", path) is None or {".", ".."} & set(path.split("/")):
+        yield _error(("metrics", "textfile"), path, "must be an absolute path without . and .. in it")
+    elif not path.endswith(".prom") or path.endswith("/.prom"):
+        hint = "must have a name that ends in .prom, e.g. moetuned.prom: node_exporter reads no other"
+        yield _error(("metrics", "textfile"), path, hint)

@@ -49,6 +49,7 @@ _EXAMPLES: Mapping[str, str] = {
   prompt_cache_mib: 2048
   memory_low: 8GiB
   io_weight: 500""",
+    "metrics.textfile": "/var/lib/prometheus/node-exporter/moetuned.prom",
     "warm.rate": "1GiB",
     "relief.minimum_context": "2048",
     "warm.prompts": "default",

@@ -391,6 +391,19 @@ class Api(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     group: Annotated[str, Meta(description="Group that may act through the socket besides root.")] = "moetuned"
 
 
+class Metrics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Metrics for those who do not scrape `api.listen`."""
+
+    textfile: Annotated[
+        str | None,
+        Meta(
+            description="File for the textfile collector of node_exporter, e.g. /var/lib/prometheus/node-exporter/moetuned.prom, removed at stop; "
+            "unset: none."
+        ),
+    ] = None
+    every: Annotated[Duration, Meta(description="Time between its writes, 5s or more.")] = "15s"
+
+
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Everything. An empty file is valid: moetuned watches what runs and changes nothing."""
 
@@ -402,3 +415,4 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     relief: Annotated[Relief, Meta(description="What to do then.")] = Relief()
     alerts: Annotated[list[Alert], Meta(max_length=32, description="Who is told.")] = []
     api: Annotated[Api, Meta(description="The daemon's own interface.")] = Api()
+    metrics: Annotated[Metrics, Meta(description="Metrics as a file; /metrics is there without it.")] = Metrics()

@@ -194,6 +194,7 @@ class SelfView(msgspec.Struct, frozen=True):
     `cpu_seconds`: of all its threads since it started; `tick_cpu_seconds`: of the last tick in the loop's thread. `tick_interval_seconds`:
     until the next tick, `tick_interval_why` says why. `pressure`: what wakes it when memory stalls, `pressure_wakes`: how often it did.
     `probe_cpu_seconds`: of what runs off the loop, by kind; `probe_budget_left_seconds`: CPU time that looks at all processes may use now.
+    `event_counts`: events since it started, by name. `api_connections`: clients that are connected now.
     """
 
     pid: int
@@ -213,6 +214,8 @@ class SelfView(msgspec.Struct, frozen=True):
     pressure_wakes: int = 0
     probe_cpu_seconds: dict[str, float] = {}
     probe_budget_left_seconds: float | None = None
+    event_counts: dict[str, int] = {}
+    api_connections: int = 0
 
 
 class Snapshot(msgspec.Struct, frozen=True):

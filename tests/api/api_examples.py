@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from moetuned.decide.signals import signal_units
 from moetuned.schema.event import Event, EventName
 from moetuned.schema.model import ModelLayout
 from moetuned.schema.snapshot import (
@@ -15,6 +16,7 @@ from moetuned.schema.snapshot import (
     SelfView,
     Snapshot,
     TunableView,
+    WarmView,
 )
 from moetuned.schema.supervision import SupervisionView
 from moetuned.schema.verdict import MemoryState, Paging, Phase, Verdict
@@ -54,6 +56,37 @@ def example_snapshot() -> Snapshot:
         tuning=(TunableView("vm.dirty_ratio", "drifted", "10", "20"),),
         events=(event("1-1"),),
     )
+
+
+def known_snapshot() -> Snapshot:
+    """One in which nothing is unknown: every metric has a value."""
+    snapshot = example_snapshot()
+    verdict = Verdict("glm", 100.0, Phase.DECODE, Paging.STREAMING, MemoryState.NEAR_LIMIT)
+    backend = msgspec.structs.replace(
+        snapshot.backends[0],
+        verdict=verdict,
+        signals=dict.fromkeys(signal_units(), 0.5),
+        memory=MemoryView("cgroup", 32 * GIB, 12 * GIB, 14 * GIB, 6 * GIB, 10 * GIB, GIB),
+        warm=WarmView("running", GIB, 2 * GIB),
+        state="prefill",
+    )
+    daemon = msgspec.structs.replace(
+        snapshot.daemon,
+        tick_seconds=0.002,
+        tick_lateness_seconds=0.0001,
+        rss_bytes=33 << 20,
+        source_errors={"/proc/1/io": 3},
+        cpu_seconds=12.5,
+        tick_cpu_seconds=0.001,
+        open_files=40,
+        tick_interval_seconds=1.0,
+        probe_cpu_seconds={"http": 1.5},
+        probe_budget_left_seconds=0.5,
+        event_counts={"thrash_begin": 2},
+        api_connections=3,
+    )
+    machine = MachineView(64 * GIB, 50 * GIB, 8 * GIB, 7 * GIB, 0.1, 0.2)
+    return msgspec.structs.replace(snapshot, backends=(backend,), daemon=daemon, machine=machine)
 
 
 def event(event_id: str) -> Event:

@@ -12,6 +12,7 @@ from served import Served
 from moetuned.api import client as client_module
 from moetuned.api.client import Client
 from moetuned.api.errors import DaemonError, DaemonRefused, DaemonUnreachable
+from moetuned.api.metrics import render
 
 
 @pytest.fixture
@@ -41,6 +42,12 @@ def test_status_events_and_post(running):
     assert client.explain().backends == ()
     assert client.relief().backends == ()
     assert running.calls == [("warm", {"backend": "glm"}), ("reload", {})]
+
+
+def test_metrics_in_both_formats(running):
+    client = Client(running.path)
+    assert client.metrics() == render(running.snapshot)
+    assert client.metrics(openmetrics=True) == render(running.snapshot, openmetrics=True)
 
 
 def test_an_error_of_the_daemon_is_its_sentence(running):
@@ -146,3 +153,42 @@ def test_answers_are_bounded(tmp_path, monkeypatch):
 def test_refusals_exit_with_4():
     assert DaemonRefused("x").exit_code == 4
     assert DaemonUnreachable("x").exit_code == 3
+
+
+def test_a_daemon_with_many_waiting_clients_is_tried_again(tmp_path, monkeypatch):
+    path = tmp_path / "full.sock"
+    with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as first:
+        listener.bind(str(path))
+        listener.listen(0)
+        first.connect(str(path))
+        slept = []
+
+        def room(seconds):
+            slept.append(seconds)
+            listener.accept()[0].close()
+
+        monkeypatch.setattr(client_module.time, "sleep", room)
+        answering = threading.Thread(target=lambda: answer_one(listener, first))
+        answering.start()
+        assert Client(str(path)).metrics() == b"told"
+        answering.join()
+    assert len(slept) == 1
+
+
+def answer_one(listener, first):
+    """Answer whoever comes after `first`, which the pause of the client has let in and closed."""
+    first.recv(1)
+    connection, _ = listener.accept()
+    with connection:
+        connection.recv(1 << 16)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ntold")
+
+
+def test_one_that_never_has_room_is_given_up(tmp_path):
+    path = tmp_path / "full.sock"
+    with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as first:
+        listener.bind(str(path))
+        listener.listen(0)
+        first.connect(str(path))
+        with pytest.raises(DaemonUnreachable, match="did not answer"):
+            Client(str(path), timeout_seconds=0.1).status()

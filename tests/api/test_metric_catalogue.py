@@ -4,9 +4,10 @@ import re
 
 from moetuned.api.metric_catalogue import catalogue
 from moetuned.decide.signals import signal_units
+from moetuned.schema.event import EventName
 
 UNITS = ("seconds", "bytes", "ratio", "tokens")
-LABELS = {"backend", "cause", "device", "kind", "model", "part", "source", "state", "version"}
+LABELS = {"backend", "cause", "device", "event", "kind", "model", "part", "source", "state", "version"}
 
 
 def test_names_are_unique_prefixed_and_well_formed():
@@ -19,6 +20,23 @@ def test_names_are_unique_prefixed_and_well_formed():
 def test_counters_and_only_counters_end_in_total():
     for metric in catalogue():
         assert metric.name.endswith("_total") == (metric.kind == "counter"), metric.name
+
+
+def test_infos_and_only_infos_end_in_info():
+    for metric in catalogue():
+        assert metric.name.endswith("_info") == (metric.kind == "info"), metric.name
+
+
+def test_no_family_has_the_name_of_a_sample_of_another():
+    """OpenMetrics: the names of families and of all their samples must not meet."""
+    families = [metric.family for metric in catalogue()]
+    assert len(set(families)) == len(families)
+    assert not {metric.name for metric in catalogue() if metric.name != metric.family} & set(families)
+
+
+def test_every_event_is_counted_from_the_start(snapshot):
+    (events,) = [metric for metric in catalogue() if metric.name == "moetuned_events_total"]
+    assert dict(events.samples(snapshot)) == {(name.value,): 0.0 for name in EventName}
 
 
 def test_names_carry_their_base_unit():

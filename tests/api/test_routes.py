@@ -94,6 +94,17 @@ def test_a_snapshot_is_rendered_once(daemon, snapshot):
     assert daemon.ask("GET", "/metrics") is not first
 
 
+def test_metrics_come_in_the_format_that_is_asked_for(daemon):
+    text = daemon.ask("GET", "/metrics", TCP)
+    open_text = daemon.ask("GET", "/metrics", TCP, accept="application/openmetrics-text;version=1.0.0,text/plain;q=0.5")
+    assert text.content_type == "text/plain; version=0.0.4; charset=utf-8"
+    assert open_text.content_type == "application/openmetrics-text; version=1.0.0; charset=utf-8"
+    assert open_text.body.endswith(b"# EOF\n")
+    assert b"# EOF" not in text.body
+    assert daemon.ask("GET", "/metrics", TCP).body is text.body
+    assert daemon.ask("GET", "/v1/status", accept="application/openmetrics-text").content_type == "application/json"
+
+
 def test_events(daemon):
     answer = daemon.ask("GET", "/v1/events?since=1-1")
     assert msgspec.json.decode(answer.body)["events"][0]["id"] == "1-2"

@@ -9,7 +9,14 @@ from served import Served
 
 from moetuned.api import server as server_module
 from moetuned.api.errors import ListenError
-from moetuned.api.server import IDLE_SECONDS, MAX_CONNECTIONS, MAX_TCP_CONNECTIONS, REQUEST_SECONDS, WRITE_SECONDS
+from moetuned.api.server import (
+    IDLE_SECONDS,
+    MAX_CONNECTIONS,
+    MAX_TCP_CONNECTIONS,
+    REQUEST_SECONDS,
+    STUCK_SECONDS,
+    WRITE_SECONDS,
+)
 
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 GET_CLOSE = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
@@ -198,6 +205,31 @@ def test_an_idle_connection_gives_way_to_a_new_one(served):
     assert served.server.connections == MAX_TCP_CONNECTIONS
     assert status_of(served.ask(GET_CLOSE)) == 200
     assert served.read_all(served.clients[0]) == b""
+
+
+def test_one_that_is_stuck_gives_way_but_not_one_that_has_just_come(served):
+    for _ in range(MAX_TCP_CONNECTIONS):
+        served.connect().sendall(b"GET / HT")
+        served.turn()
+    for _ in range(20):
+        served.turn()
+    assert served.server.connections == MAX_TCP_CONNECTIONS
+    assert status_of(served.ask(GET_CLOSE)) == 503
+    served.now += STUCK_SECONDS
+    assert status_of(served.ask(GET_CLOSE)) == 200
+    assert served.read_all(served.clients[0]) == b""
+    assert served.server.connections == MAX_TCP_CONNECTIONS - 1
+
+
+def test_a_stuck_client_of_the_socket_does_not_give_way_to_tcp(served):
+    stuck = served.connect("unix")
+    served.turn()
+    served.now += STUCK_SECONDS
+    for _ in range(MAX_TCP_CONNECTIONS + 5):
+        served.connect()
+        served.turn()
+    stuck.sendall(GET)
+    assert status_of(served.read_answers(stuck, 1)) == 200
 
 
 def test_a_client_that_vanishes(served):

@@ -35,6 +35,9 @@ class HeldWorkers:
         self.jobs.append((lane, key, work, done))
         return True
 
+    def in_flight(self, key: str) -> bool:
+        return any(key == known for _, known, _, _ in self.jobs)
+
     def waiting(self, lane: str) -> int:
         return sum(lane == own for own, _, _, _ in self.jobs)
 

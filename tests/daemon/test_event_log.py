@@ -26,6 +26,13 @@ def test_an_id_that_an_event_has_is_kept():
     assert log.add(new()).id > event_id
 
 
+def test_what_the_ring_forgets_is_still_counted():
+    log = EventLog(1.0, capacity=2)
+    for _ in range(5):
+        log.add(new())
+    assert (len(log.since(None)), log.counts) == (2, {"thrash_begin": 5})
+
+
 def test_ids_of_a_later_start_are_others_and_sort_later():
     first, second = EventLog(1_800_000_000.0), EventLog(1_800_000_000.5)
     assert first.add(new()).id < second.add(new()).id

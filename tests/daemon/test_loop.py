@@ -49,6 +49,23 @@ def test_timers_run_in_order_and_not_before_their_time(loop: Loop, clock: FakeCl
     assert ran[2:] == ["late"]
 
 
+def test_a_timer_does_not_wait_until_all_descriptors_are_served(
+    loop: Loop, clock: FakeClock, pipes: list[tuple[int, int]]
+) -> None:
+    order: list[str] = []
+
+    def slow(name: str) -> None:
+        order.append(name)
+        clock.now += 1
+
+    loop.call_later(0.5, lambda: order.append("timer"))
+    for number, (reading, writing) in enumerate(pipes):
+        os.write(writing, b"x")
+        loop.add(reading, selectors.EVENT_READ, lambda _events, name=f"descriptor {number}": slow(name))
+    loop.run_once(0)
+    assert [name.split()[0] for name in order] == ["descriptor", "timer", "descriptor"]
+
+
 def test_readable_descriptors_are_served(loop: Loop, pipes: list[tuple[int, int]]) -> None:
     got: list[bytes] = []
     loop.add(pipes[0][0], selectors.EVENT_READ, lambda _: got.append(os.read(pipes[0][0], 10)))

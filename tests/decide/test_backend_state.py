@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from moetuned.decide.backend_state import state_word
+from moetuned.decide.backend_state import STATE_WORDS, state_word
 from moetuned.decide.supervision import LaunchPlan, Stage, Supervision
 from moetuned.schema.verdict import Paging, Phase, Reason, Verdict
 
@@ -65,3 +67,25 @@ def test_what_stands_in_its_way_goes_before_what_it_does() -> None:
     assert state_word(verdict(Phase.IDLE), ending, paused=True) == "ending"
     waits = msgspec.structs.replace(ready, stage=Stage.DRAINING)
     assert state_word(verdict(Phase.DECODE, Paging.THRASHING), waits) == "draining"
+
+
+@given(
+    st.sampled_from(Phase),
+    st.sampled_from(Paging),
+    st.sampled_from([None, "hung", "paused"]),
+    st.none() | st.sampled_from(Stage),
+    st.booleans(),
+    st.booleans(),
+    st.none() | st.just(1.0),
+)
+def test_there_is_no_other_word(
+    phase: Phase,
+    paging: Paging,
+    signal: str | None,
+    stage: Stage | None,
+    paused: bool,
+    known: bool,
+    began: float | None,
+) -> None:
+    state = None if stage is None else Supervision("glm", PLAN, stage=stage, restart_began=began)
+    assert state_word(verdict(phase, paging, signal), state, paused=paused, known=known) in STATE_WORDS

@@ -62,6 +62,13 @@ def test_the_default_config_has_no_problem():
          "error api.listen: '127.0.0.1:8080': has the port of backends[0].url"),
         ({"api": {"socket": "api.sock"}}, "error api.socket: 'api.sock': must be an absolute path"),
         ({"api": {"group": "all users"}}, "error api.group: 'all users': is no group name"),
+        ({"metrics": {"textfile": "a.prom"}}, "error metrics.textfile: 'a.prom': must be an absolute path without"),
+        ({"metrics": {"textfile": "/a/../b.prom"}}, "error metrics.textfile: '/a/../b.prom': must be an absolute path without"),
+        ({"metrics": {"textfile": "/a/\n.prom"}}, "error metrics.textfile"),
+        ({"metrics": {"textfile": "//a.prom"}}, "error metrics.textfile"),
+        ({"metrics": {"textfile": "/a/b.txt"}}, "error metrics.textfile: '/a/b.txt': must have a name that ends in .prom"),
+        ({"metrics": {"textfile": "/a/.prom"}}, "error metrics.textfile: '/a/.prom': must have a name"),
+        ({"metrics": {"every": "1s"}}, "error metrics.every: '1s': must be between 5.0 s and"),
     ],
 )  # fmt: skip
 def test_each_check(sections, expected):
@@ -80,6 +87,7 @@ def test_each_check(sections, expected):
         {"limits": {"near": 2048, "critical": 1024}},
         {"api": {"listen": False}},
         {"api": {"listen": "[::1]:0"}},
+        {"metrics": {"textfile": "/var/lib/prometheus/node-exporter/moetuned.prom", "every": "1m"}},
         {"relief": {"mode": "act"}, "backends": [BACKEND]},
         {"tuning": {"profile": "moe-offload", "sysctl": {"vm.dirty_ratio": 5}, "thp": "madvise"}},
         {"alerts": [{"kind": "exec", "on": ["thrash_begin"]}, {"kind": "exec", "directory": "/srv/hooks"}]},
