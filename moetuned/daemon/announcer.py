@@ -9,7 +9,7 @@ from moetuned import alerts
 from moetuned.daemon.event_log import EventLog
 from moetuned.daemon.workers import Lane, Workers
 from moetuned.host.clock import Clock
-from moetuned.schema.config import Alert
+from moetuned.schema.alert import Alert, kind_of_sink
 from moetuned.schema.event import Event, EventName, is_wanted
 from moetuned.schema.verdict import Reason
 
@@ -61,5 +61,7 @@ class Announcer:
             if error is not None:
                 log.error("alerts[%d] could not be given %s: %s", number, event.name, error)
 
-        kind = str(type(sink).__struct_config__.tag)
-        self._workers.submit(Lane.ALERT, f"alert {event.id} {number}", lambda: alerts.find(kind)(event, sink), done)
+        kind = kind_of_sink(sink)
+        self._workers.submit(
+            Lane.ALERT, f"alert {event.id} {number}", lambda: alerts.find(kind).send(event, sink), done
+        )

@@ -12,7 +12,7 @@ from moetuned import alerts
 def test_find_by_name():
     from moetuned.alerts import exec as exec_sink
 
-    assert alerts.find("exec") is exec_sink.send
+    assert alerts.find("exec").send is exec_sink.send
 
 
 def test_unknown_kind_names_the_known_ones():

@@ -9,7 +9,7 @@ from daemon_fakes import FakeClock, HeldWorkers
 
 from moetuned.daemon.announcer import Announcer
 from moetuned.daemon.event_log import EventLog
-from moetuned.schema.config import ExecAlert
+from moetuned.schema.alert import ExecAlert
 from moetuned.schema.event import EventName
 
 

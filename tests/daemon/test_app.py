@@ -18,7 +18,7 @@ from moetuned.daemon import app as app_module
 from moetuned.daemon.workers import Lane
 from moetuned.decide import signals
 from moetuned.host.durable_file import lock_directory
-from moetuned.schema.config import ExecAlert
+from moetuned.schema.alert import ExecAlert
 from moetuned.schema.event import EventName
 
 WATCH = {"watch": {"discover": False}}
