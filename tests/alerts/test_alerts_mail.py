@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moetuned.alerts import mail
-from moetuned.alerts.mail import ADDRESS, compose, send
+from moetuned.alerts.mail import compose, send
 from moetuned.schema.alert import MailAlert
 from moetuned.schema.event import EventName
 
@@ -146,25 +146,6 @@ def test_a_program_that_others_can_write_is_not_run(tmp_path) -> None:
     (result,) = send(event(), MailAlert(to=["root"], program=program))
     assert (result.ok, result.retry) == (False, False)
     assert "can be written by others than root" in result.detail
-    assert not (tmp_path / "ran").exists()
-
-
-@pytest.mark.parametrize(
-    "address", ["root", "me@example.org", "a.b+c@mail.example.org", "x@[192.0.2.1]", "o'neill@example.org"]
-)
-def test_addresses(address: str) -> None:
-    assert ADDRESS.fullmatch(address)
-
-
-@pytest.mark.parametrize(
-    "address", ["-oQ/tmp", "", "a b", "a@b\nBcc: c", "a,b", "|sh", "/etc/passwd", "a@b@c", "<a@b>", "ö@example.org"]
-)
-def test_what_is_no_address_gets_no_mail(tmp_path, address: str) -> None:
-    program = sendmail(tmp_path, f"touch {tmp_path}/ran")
-    for config in (MailAlert(to=[address], program=program), MailAlert(to=["root"], sender=address, program=program)):
-        (result,) = send(event(), config)
-        assert (result.ok, result.retry) == (False, False)
-        assert "is no address" in result.detail
     assert not (tmp_path / "ran").exists()
 
 

@@ -112,7 +112,7 @@ def desktop_session() -> Iterator[DesktopSession]:
     if shutil.which("dbus-daemon") is None:
         pytest.skip("there is no dbus-daemon here; install dbus-daemon")
     user = somebody()
-    run_user = tempfile.mkdtemp(prefix="moetuned-desktop-", dir="/tmp")  # noqa: S108  a user's daemon must get at it
+    run_user = tempfile.mkdtemp(prefix="moetuned-desktop-", dir="/tmp")  # a user's daemon must get at it
     os.chmod(run_user, 0o755)
     directory = f"{run_user}/{user.pw_uid}"
     os.mkdir(directory, 0o700)

@@ -99,12 +99,11 @@ def split(signature: str) -> tuple[str, str]:
         first, rest = split(signature[1:])
         return "a" + first, rest
     if signature[0] in "({":
-        depth, at = 0, 0
-        for at, char in enumerate(signature):
+        depth = 0
+        for end, char in enumerate(signature, 1):
             depth += (char in "({") - (char in ")}")
             if depth == 0:
-                break
-        return signature[: at + 1], signature[at + 1 :]
+                return signature[:end], signature[end:]
     return signature[0], signature[1:]
 
 
@@ -140,7 +139,7 @@ class Bus:
         assert head[:1] == b"l"
         body_length, serial, fields_length = struct.unpack_from("<III", head, 4)
         rest = self._exactly(fields_length + -fields_length % 8 + body_length)
-        fields = {number: value for number, value in Reader(head + rest, 12).value("a(yv)")}
+        fields = dict(Reader(head + rest, 12).value("a(yv)"))
         body = Reader(rest[len(rest) - body_length :])
         return head[1], serial, fields, body.values(fields.get(_SIGNATURE, ""))
 
