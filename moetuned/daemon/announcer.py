@@ -6,28 +6,33 @@ import logging
 from collections.abc import Sequence
 
 from moetuned import alerts
+from moetuned.alerts.journal import Journal
 from moetuned.daemon.event_log import EventLog
 from moetuned.daemon.workers import Lane, Workers
 from moetuned.host.clock import Clock
 from moetuned.schema.alert import Alert, kind_of_sink
-from moetuned.schema.event import Event, EventName, is_wanted
+from moetuned.schema.event import ENDS, Event, EventName, begun_by, general, has_end, is_wanted
+from moetuned.schema.severity import SEVERITY, Severity
 from moetuned.schema.verdict import Reason
 
 log = logging.getLogger(__name__)
 
-_GOOD_NEWS = frozenset(
-    {EventName.THRASH_END, EventName.MEMORY_RECOVERED, EventName.BACKEND_RECOVERED, EventName.BACKEND_RESTARTED}
-)
+_LEVELS = {Severity.CRITICAL: logging.ERROR, Severity.WARNING: logging.WARNING, Severity.INFO: logging.INFO}
+_MOST_BEGUN = 64
 
 
 class Announcer:
     """Belongs to the loop's thread; sinks run in the alert lane. `sinks` may be replaced at any time (reload)."""
 
-    def __init__(self, events: EventLog, workers: Workers, clock: Clock) -> None:
+    def __init__(self, events: EventLog, workers: Workers, clock: Clock, journal: Journal | None = None) -> None:
+        """`journal` None: there is the log only."""
         self.sinks: Sequence[Alert] = ()
         self._events = events
         self._workers = workers
         self._clock = clock
+        self._journal = journal
+        self._begun: dict[tuple[str | None, EventName], str] = {}
+        """The id of the last event that began something which has not ended."""
 
     def say(self, name: EventName, backend: str | None, message: str, reasons: tuple[Reason, ...] = ()) -> None:
         """Something happened to `backend` (None: to the machine). `message` is one sentence; it gets the backend's name
@@ -44,12 +49,24 @@ class Announcer:
                 backend=backend,
                 message=message,
                 reasons=reasons,
+                ended=self._ended(name, backend),
             )
         )
-        log.log(logging.INFO if name in _GOOD_NEWS else logging.WARNING, "%s: %s", name, message)
+        if has_end(name):
+            self._begun[backend, general(name)] = event.id
+            if len(self._begun) > _MOST_BEGUN:
+                del self._begun[next(iter(self._begun))]
+        if self._journal is None or not self._journal.tell(event):
+            log.log(_LEVELS[SEVERITY[name]], "%s: %s", name, message)
         for number, sink in enumerate(self.sinks):
             if is_wanted(name, sink.on):
                 self._send(event, sink, number)
+
+    def _ended(self, name: EventName, backend: str | None) -> tuple[str, ...]:
+        if name not in ENDS:
+            return ()
+        found = (self._begun.pop((backend, begun), None) for begun in begun_by(name))
+        return tuple(event_id for event_id in found if event_id is not None)
 
     @property
     def pending(self) -> int:

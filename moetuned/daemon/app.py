@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import msgspec
 
 from moetuned import __version__
+from moetuned.alerts.journal import Journal
 from moetuned.api.server import ApiServer
 from moetuned.daemon import pacing
 from moetuned.daemon.announcer import Announcer
@@ -128,7 +129,7 @@ class App:
         )
         self._locked_out = False
         self._swap_goes_since: float | None = None
-        self._announcer = Announcer(self._events, self._workers, clock)
+        self._announcer = Announcer(self._events, self._workers, clock, Journal())
         self._care = ModelCare(
             loop,
             clock,
