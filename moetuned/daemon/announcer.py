@@ -1,16 +1,14 @@
-"""Says what happened: keeps the event, logs it, and gives it to the sinks that subscribe to it."""
+"""Says what happened: keeps the event, logs it, and gives it to the alert sinks."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 
-from moetuned import alerts
+from moetuned.daemon.alerting import Alerting
 from moetuned.daemon.event_log import EventLog
-from moetuned.daemon.workers import Lane, Workers
 from moetuned.host.clock import Clock
-from moetuned.schema.alert import Alert, kind_of_sink
-from moetuned.schema.event import Event, EventName, is_wanted
+from moetuned.schema.alert_view import AlertTestAnswer
+from moetuned.schema.event import Event, EventName
 from moetuned.schema.verdict import Reason
 
 log = logging.getLogger(__name__)
@@ -21,12 +19,11 @@ _GOOD_NEWS = frozenset(
 
 
 class Announcer:
-    """Belongs to the loop's thread; sinks run in the alert lane. `sinks` may be replaced at any time (reload)."""
+    """Belongs to the loop's thread."""
 
-    def __init__(self, events: EventLog, workers: Workers, clock: Clock) -> None:
-        self.sinks: Sequence[Alert] = ()
+    def __init__(self, events: EventLog, alerting: Alerting, clock: Clock) -> None:
         self._events = events
-        self._workers = workers
+        self._alerting = alerting
         self._clock = clock
 
     def say(self, name: EventName, backend: str | None, message: str, reasons: tuple[Reason, ...] = ()) -> None:
@@ -47,21 +44,21 @@ class Announcer:
             )
         )
         log.log(logging.INFO if name in _GOOD_NEWS else logging.WARNING, "%s: %s", name, message)
-        for number, sink in enumerate(self.sinks):
-            if is_wanted(name, sink.on):
-                self._send(event, sink, number)
+        self._alerting.hear(event)
 
-    @property
-    def pending(self) -> int:
-        """Alerts that no sink has finished with yet."""
-        return self._workers.waiting(Lane.ALERT)
-
-    def _send(self, event: Event, sink: Alert, number: int) -> None:
-        def done(_results: object, error: BaseException | None) -> None:
-            if error is not None:
-                log.error("alerts[%d] could not be given %s: %s", number, event.name, error)
-
-        kind = kind_of_sink(sink)
-        self._workers.submit(
-            Lane.ALERT, f"alert {event.id} {number}", lambda: alerts.find(kind).send(event, sink), done
+    def answer_test(self, sink: str | None) -> tuple[int, object]:
+        """Somebody tries the sink of this name, or all (None): the answer to that, with its HTTP status."""
+        event = Event(
+            id=self._events.new_id(),
+            name=EventName.TEST,
+            wall_seconds=self._clock.wall(),
+            at_seconds=self._clock.monotonic(),
+            backend=None,
+            message="This is a test of moetuned's alerts; nothing is wrong.",
         )
+        try:
+            names = self._alerting.test(event, sink)
+        except LookupError as error:
+            return 404, {"error": str(error)}
+        log.info("somebody tries the alert sinks: %s", ", ".join(names) or "there is none")
+        return 202, AlertTestAnswer(event.id, names)

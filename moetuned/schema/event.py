@@ -89,3 +89,11 @@ class Event(msgspec.Struct, frozen=True):
     backend: str | None
     message: str
     reasons: tuple[Reason, ...] = ()
+
+
+class KeptEvents(msgspec.Struct, frozen=True):
+    """Events, oldest first. `complete`: none that was asked for is missing; `file`: where the older ones are, which only root may read."""
+
+    events: tuple[Event, ...] = ()
+    complete: bool = True
+    file: str | None = None
