@@ -25,9 +25,10 @@ from moetuned.daemon.main import group as moetuned
 from moetuned.decide import signals
 from moetuned.parse.backend_http import paths_of
 from moetuned.parse.config_sample import reference_page, sample_config
+from moetuned.schema.alert_view import AlertsAnswer, AlertTestAnswer
 from moetuned.schema.backend_abilities import Abilities
 from moetuned.schema.config import Profile
-from moetuned.schema.event import Event, EventName
+from moetuned.schema.event import Event, EventName, KeptEvents
 from moetuned.schema.explanation import Explanations
 from moetuned.schema.relief import ReliefPlans
 from moetuned.schema.severity import SEVERITY
@@ -47,7 +48,9 @@ GET_PATHS = {
     "/": "The paths there are, as text.",
     "/healthz": "`ok` as text once the daemon has looked; 503 before.",
     "/metrics": "All [metrics](metrics.md) in the text format of Prometheus.",
-    "/v1/events": '`{"events": [...]}`, oldest first; with `?since=ID` those after the event with that id.',
+    "/v1/alerts": "How the alert sinks are: an `AlertsAnswer`, below.",
+    "/v1/events": "Events, oldest first: a `KeptEvents`, below; with `?since=` those after the event with that id, or after that time: Unix "
+    "seconds, or ISO 8601, UTC where it names no zone.",
     "/v1/explain": "Why the verdicts are what they are now: an `Explanations`, below; with `?backend=NAME` of that one only. "
     "Worked out when it is asked for.",
     "/v1/relief": "What relief would do now and why: a `ReliefPlans`, below; with `?backend=NAME` for that one only. Worked out when it "
@@ -56,6 +59,8 @@ GET_PATHS = {
 }
 """What each GET path answers. A path that is missing here stops `make docs`."""
 ACTIONS = {
+    "alerts/test": "Send a test to an alert sink, or to all; answers with an `AlertTestAnswer`, below; 202, what becomes of it is in "
+    "`/v1/alerts`.",
     "backend": "Restart, pause or resume a backend that moetuned runs. A restart waits up to a minute for requests that are being answered "
     "(not with `now`) and may change the context; `dry_run` only says what it would be. Answers with a `BackendAnswer`, below; 202 once it is "
     "under way, the progress is in the status; 404 where there is no such backend, 409 with one sentence why it is not done.",
@@ -251,6 +256,9 @@ def api_page() -> str:
         *(part for part in structures(Explanations) if part not in structures(Snapshot)),
         *structures(ReliefPlans),
         *structures(BackendAnswer),
+        *structures(KeptEvents)[:1],
+        *(part for part in structures(AlertsAnswer) if part not in structures(Snapshot)),
+        *structures(AlertTestAnswer),
     )
 
 

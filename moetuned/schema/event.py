@@ -92,3 +92,11 @@ class Event(msgspec.Struct, frozen=True):
     message: str
     reasons: tuple[Reason, ...] = ()
     ended: tuple[str, ...] = ()
+
+
+class KeptEvents(msgspec.Struct, frozen=True):
+    """Events, oldest first. `complete`: none that was asked for is missing; `file`: where the older ones are, which only root may read."""
+
+    events: tuple[Event, ...] = ()
+    complete: bool = True
+    file: str | None = None
