@@ -15,8 +15,9 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import click
 import msgspec
 
-from moetuned import backends, tunables
+from moetuned import alerts, backends, tunables
 from moetuned.alerts.exec import environment
+from moetuned.alerts.journal import MESSAGE_IDS
 from moetuned.api import routes
 from moetuned.api.metric_catalogue import catalogue, signal_metric_name
 from moetuned.cli.main import group as moetunectl
@@ -30,6 +31,7 @@ from moetuned.schema.config import Profile
 from moetuned.schema.event import Event, EventName, KeptEvents
 from moetuned.schema.explanation import Explanations
 from moetuned.schema.relief import ReliefPlans
+from moetuned.schema.severity import SEVERITY
 from moetuned.schema.snapshot import Snapshot
 from moetuned.schema.supervision import BackendAnswer
 from moetuned.schema.tunable import Bound, Codec, TunableSpec
@@ -328,9 +330,17 @@ def events_page() -> str:
         *structures(Event),
         "## Environment of a hook",
         table(("variable", "value"), ((f"`{name}`", about[name]) for name in environment(example))),
-        "## The sink exec",
-        *_paragraphs(importlib.import_module("moetuned.alerts.exec").__doc__),
     )
+
+
+def sinks_page() -> str:
+    """Every alert sink's manual entry, and what the journal calls each event."""
+    parts = ["How to use them: [Alerts](../alerts.md#sinks). Their keys: [Config](config.md)."]
+    for kind in alerts.kinds():
+        parts += [f"## {kind}", *_paragraphs(importlib.import_module(f"moetuned.alerts.{kind}").__doc__)]
+    rows = ((f"[`{name}`](../alerts.md#{name})", SEVERITY[name].value, f"`{MESSAGE_IDS[name]}`") for name in EventName)
+    parts += ["## Severities and message ids", table(("event", "severity", "MESSAGE_ID in the journal"), rows)]
+    return page("Alert sinks", "the docstrings in moetuned/alerts/ and moetuned/schema/severity.py", *parts)
 
 
 def backends_page() -> str:
@@ -373,6 +383,7 @@ GENERATED: Mapping[str, Callable[[], str]] = {
     "docs/reference/cli.md": cli_page,
     "docs/reference/api.md": api_page,
     "docs/reference/events.md": events_page,
+    "docs/reference/sinks.md": sinks_page,
     "docs/reference/backends.md": backends_page,
 }
 

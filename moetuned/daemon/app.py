@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import msgspec
 
 from moetuned import __version__
+from moetuned.alerts.journal import Journal
 from moetuned.api.server import ApiServer
 from moetuned.daemon import pacing
 from moetuned.daemon.alerting import Alerting
@@ -140,7 +141,7 @@ class App:
         self._swap = SwapKeeper(self._fs, state, self._workers, holds=lambda: self._tuning.holds)
         self._locked_out = False
         self._swap_goes_since: float | None = None
-        self._announcer = Announcer(self._events, self._alerting, clock)
+        self._announcer = Announcer(self._events, self._alerting, clock, Journal())
         self._care = ModelCare(
             loop,
             clock,
@@ -390,10 +391,9 @@ class App:
         """One line for `systemctl status`."""
         now = self._clock.monotonic() if self._looked is None else self._looked[0]
         said = [f"{watched.name} {backend_sentence(watched, now)}" for watched in self._roster]
+        parts = said or ["no backend is running that moetuned knows"]
         if self._stopping_since is not None:
             parts = ["stopping"]
-        else:
-            parts = said or ["no backend is running that moetuned knows"]
         return "; ".join((*self._notes, *parts))
 
     def _explain(self) -> Explanations:

@@ -23,6 +23,30 @@ Url = Annotated[
         },
     ),
 ]
+TopicUrl = Annotated[
+    str,
+    Meta(
+        pattern=r"^https?://(\[[0-9a-fA-F:.]{2,45}\]|[A-Za-z0-9_.-]{1,253})(:[0-9]{1,5})?(/[!-~]{0,1900})?/[-_A-Za-z0-9]{1,64}/?$",
+        extra={
+            "allowed": "must be http:// or https://, a host and a topic of at most 64 letters, digits, hyphens and underscores, without user "
+            "and password, e.g. https://ntfy.sh/a-name-that-nobody-guesses"
+        },
+    ),
+]
+MailAddress = Annotated[
+    str,
+    Meta(
+        pattern=r"^[A-Za-z0-9_][A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{0,63}(@[A-Za-z0-9][A-Za-z0-9.:-]{0,252}|@\[[0-9A-Fa-f:.]{2,45}\])?$",
+        extra={
+            "allowed": "must be a user of this machine or a mail address, without a name, e.g. root or me@example.org"
+        },
+    ),
+]
+"""What no mail program takes for an option or for two addresses."""
+UserName = Annotated[
+    str,
+    Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}\$?$", extra={"allowed": "must be the name of a user, e.g. ann"}),
+]
 SecretFile = Annotated[
     str,
     Meta(
@@ -148,7 +172,7 @@ class AlertmanagerAlert(Sink, frozen=True, tag="alertmanager"):
 class NtfyAlert(Sink, frozen=True, tag="ntfy"):
     """Push to phones and browsers that subscribe to a topic of an ntfy server."""
 
-    url: Annotated[Url, Meta(description="The topic's URL, e.g. https://ntfy.sh/a-name-that-nobody-guesses.")]
+    url: Annotated[TopicUrl, Meta(description="The topic's URL, e.g. https://ntfy.sh/a-name-that-nobody-guesses.")]
     token_file: Annotated[
         SecretFile | None,
         Meta(description="File with an access token; of root and readable by nobody else. Unset: none."),
@@ -160,24 +184,35 @@ class NtfyAlert(Sink, frozen=True, tag="ntfy"):
             "urgent."
         ),
     ] = {}
+    click: Annotated[
+        Url | None, Meta(description="Address to open when it is tapped, e.g. of a dashboard; unset: none.")
+    ] = None
 
 
 class DesktopAlert(Sink, frozen=True, tag="desktop"):
     """Show a notification on the desktop of users who are logged in."""
 
     users: Annotated[
-        list[str], Meta(description="Only to these users; unset or empty: to all who are logged in to a desktop.")
+        list[UserName], Meta(description="Only to these users; unset or empty: to all who are logged in to a desktop.")
     ] = []
 
 
 class MailAlert(Sink, frozen=True, tag="mail"):
     """Send a mail with the sendmail program of this machine."""
 
-    to: Annotated[list[str], Meta(min_length=1, max_length=16, description="Addresses to send it to, e.g. [root].")]
+    to: Annotated[
+        list[MailAddress], Meta(min_length=1, max_length=16, description="Addresses to send it to, e.g. [root].")
+    ]
     sender: Annotated[
-        str | None, Meta(description="Address that it comes from; unset: what the mail program says.")
+        MailAddress | None, Meta(description="Address that it comes from; unset: what the mail program says.")
     ] = msgspec.field(default=None, name="from")
-    program: Annotated[str, Meta(description="Program that takes the mail as sendmail does.")] = "/usr/sbin/sendmail"
+    program: Annotated[
+        Annotated[
+            str,
+            Meta(pattern=r"^/[^\0\n]{1,1000}$", extra={"allowed": "must be an absolute path, e.g. /usr/sbin/sendmail"}),
+        ],
+        Meta(description="Program that takes the mail as sendmail does; of root and writable by nobody else."),
+    ] = "/usr/sbin/sendmail"
 
 
 Alert = ExecAlert | WebhookAlert | AlertmanagerAlert | NtfyAlert | DesktopAlert | MailAlert

@@ -80,7 +80,9 @@ def is_wanted(name: EventName, subscribed: Collection[EventName]) -> bool:
 
 
 class Event(msgspec.Struct, frozen=True):
-    """One event. `message` is one sentence a person can act on; `backend` None: about the machine."""
+    """One event. `message` is one sentence a person can act on; `backend` None: about the machine. `ended`: ids of the events that this
+    one is the end of, as far as they are known.
+    """
 
     id: str
     name: EventName
@@ -89,6 +91,7 @@ class Event(msgspec.Struct, frozen=True):
     backend: str | None
     message: str
     reasons: tuple[Reason, ...] = ()
+    ended: tuple[str, ...] = ()
 
 
 class KeptEvents(msgspec.Struct, frozen=True):

@@ -64,8 +64,60 @@ def test_a_sink_that_is_not_there_is_told(announcer: Announcer) -> None:
     assert announcer.answer_test(None)[0] == 202
 
 
-def test_bad_news_is_a_warning_and_good_news_is_not(announcer: Announcer, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_says_it_as_loud_as_it_is_bad(announcer: Announcer, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         announcer.say(EventName.THRASH_BEGIN, "glm", "It thrashes.")
+        announcer.say(EventName.BACKEND_HUNG, "glm", "It hangs.")
         announcer.say(EventName.THRASH_END, "glm", "It is over.")
-    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+    assert [record.levelname for record in caplog.records] == ["WARNING", "ERROR", "INFO"]
+
+
+def test_an_end_names_what_it_ends(announcer: Announcer, events: EventLog) -> None:
+    announcer.say(EventName.MEMORY_NEAR_LIMIT, "glm", "near")
+    announcer.say(EventName.MEMORY_NEAR_LIMIT, "qwen", "near")
+    announcer.say(EventName.RELIEF_EXHAUSTED, "glm", "nothing left")
+    announcer.say(EventName.BACKEND_OOM_KILLED, "glm", "gone")
+    announcer.say(EventName.MEMORY_RECOVERED, "glm", "well")
+    announcer.say(EventName.MEMORY_RECOVERED, "glm", "well")
+    announcer.say(EventName.BACKEND_RECOVERED, "glm", "back")
+    near, other, exhausted, killed, well, again, back = events.since(None)
+    assert well.ended == (near.id, exhausted.id)
+    assert again.ended == ()
+    assert back.ended == (killed.id,)
+    assert [each.ended for each in (near, other, exhausted, killed)] == [()] * 4
+
+
+def test_what_an_earlier_daemon_told_of_is_ended_too(events: EventLog) -> None:
+    announcer = Announcer(events, no_alerts(), FakeClock())
+    for name in (EventName.THRASH_BEGIN, EventName.THRASH_END, EventName.THRASH_BEGIN):
+        announcer.say(name, "glm", "x")
+    later = EventLog(2.0, earlier=events.since(None))
+    Announcer(later, no_alerts(), FakeClock()).say(EventName.THRASH_END, "glm", "It is over.")
+    assert later.since(None)[-1].ended == (events.since(None)[2].id,)
+
+
+def test_what_never_ends_is_forgotten_some_day(announcer: Announcer, events: EventLog) -> None:
+    for number in range(100):
+        announcer.say(EventName.THRASH_BEGIN, f"glm-{number}", "It thrashes.")
+    announcer.say(EventName.THRASH_END, "glm-0", "It is over.")
+    announcer.say(EventName.THRASH_END, "glm-99", "It is over.")
+    first, last = events.last(2)
+    assert first.ended == ()
+    assert last.ended == (events.since(None)[99].id,)
+
+
+@pytest.mark.parametrize("took", [True, False])
+def test_what_the_journal_has_is_not_logged_into_it_again(
+    events: EventLog, caplog: pytest.LogCaptureFixture, took: bool
+) -> None:
+    told: list[Event] = []
+
+    class FakeJournal:
+        def tell(self, event: Event) -> bool:
+            told.append(event)
+            return took
+
+    announcer = Announcer(events, no_alerts(), FakeClock(), FakeJournal())  # type: ignore[arg-type]
+    announcer.say(EventName.THRASH_BEGIN, "glm", "It thrashes.")
+    assert told == events.since(None)
+    assert ("It thrashes." in caplog.text) is not took

@@ -61,3 +61,52 @@ def test_urls(url: str, good: bool) -> None:
     else:
         with pytest.raises(ConfigError, match=re.escape("alerts[0].url")):
             load([("c", text)])
+
+
+def _says(sink: str) -> str:
+    """What is wrong with a config with this sink; empty where nothing is."""
+    from moetuned.parse.config_text import ConfigError, load
+
+    try:
+        load([("c", f"alerts: [{sink}]\n")])
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(
+    "address", ["root", "me@example.org", "a.b+c@mail.example.org", "x@[192.0.2.1]", "o'neill@example.org"]
+)
+def test_addresses_that_get_mail(address: str) -> None:
+    assert _says(f'{{kind: mail, to: ["{address}"], from: "{address}"}}') == ""
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["-oQ/tmp", "", "a b", r"a@b\nBcc: c", r"root\n", "a,b", "|sh", "/etc/passwd", "a@b@c", "<a@b>", "ö@example.org"],
+)
+def test_what_is_no_address(address: str) -> None:
+    assert "alerts[0].to[0]" in _says(f'{{kind: mail, to: ["{address}"]}}')
+    assert "alerts[0].from" in _says(f'{{kind: mail, to: [root], from: "{address}"}}')
+
+
+def test_a_mail_program_is_named_by_its_whole_path() -> None:
+    assert "alerts[0].program" in _says("{kind: mail, to: [root], program: sendmail}")
+
+
+@pytest.mark.parametrize("url", ["https://ntfy.sh/topic", "http://127.0.0.1:8080/push/my-topic_1/", "https://[::1]/t"])
+def test_topics(url: str) -> None:
+    assert _says(f'{{kind: ntfy, url: "{url}"}}') == ""
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["https://ntfy.sh", "https://ntfy.sh/", "https://ntfy.sh/a.b", "https://ntfy.sh/" + "x" * 65, "ntfy.sh/topic"],
+)
+def test_a_url_without_a_topic(url: str) -> None:
+    assert "alerts[0].url" in _says(f'{{kind: ntfy, url: "{url}"}}')
+
+
+def test_users() -> None:
+    assert _says("{kind: desktop, users: [ann, _ml.user-1]}") == ""
+    assert "alerts[0].users[0]" in _says("{kind: desktop, users: ['a b']}")
