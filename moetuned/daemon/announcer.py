@@ -31,7 +31,8 @@ class Announcer:
         self._begun: dict[tuple[str | None, EventName], str] = {}
         """The id of the last event that began something which has not ended."""
         for event in events.since(None):
-            self._note(event)
+            self._ended(event.name, event.backend)
+            self._note_begin(event)
 
     def say(self, name: EventName, backend: str | None, message: str, reasons: tuple[Reason, ...] = ()) -> None:
         """Something happened to `backend` (None: to the machine). `message` is one sentence; it gets the backend's name
@@ -51,7 +52,7 @@ class Announcer:
                 ended=self._ended(name, backend),
             )
         )
-        self._note(event)
+        self._note_begin(event)
         if self._journal is None or not self._journal.tell(event):
             log.log(_LEVELS[SEVERITY[name]], "%s: %s", name, message)
         self._alerting.hear(event)
@@ -59,15 +60,11 @@ class Announcer:
     def _ended(self, name: EventName, backend: str | None) -> tuple[str, ...]:
         if name not in ENDS:
             return ()
-        found = (self._begun.get((backend, begun)) for begun in begun_by(name))
+        found = (self._begun.pop((backend, begun), None) for begun in begun_by(name))
         return tuple(event_id for event_id in found if event_id is not None)
 
-    def _note(self, event: Event) -> None:
-        """Remember which begins have not ended."""
-        if event.name in ENDS:
-            for begun in begun_by(event.name):
-                self._begun.pop((event.backend, begun), None)
-        elif has_end(event.name):
+    def _note_begin(self, event: Event) -> None:
+        if has_end(event.name):
             self._begun[event.backend, general(event.name)] = event.id
             if len(self._begun) > _MOST_BEGUN:
                 del self._begun[next(iter(self._begun))]

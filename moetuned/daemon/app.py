@@ -391,10 +391,9 @@ class App:
         """One line for `systemctl status`."""
         now = self._clock.monotonic() if self._looked is None else self._looked[0]
         said = [f"{watched.name} {backend_sentence(watched, now)}" for watched in self._roster]
+        parts = said or ["no backend is running that moetuned knows"]
         if self._stopping_since is not None:
             parts = ["stopping"]
-        else:
-            parts = said or ["no backend is running that moetuned knows"]
         return "; ".join((*self._notes, *parts))
 
     def _explain(self) -> Explanations:
