@@ -19,8 +19,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # its parts lie beside
 from command_model import Command, Parameter, completion_table, model_of
 from man_pages import man_pages
 
-from moetuned import backends, tunables
+from moetuned import alerts, backends, tunables
 from moetuned.alerts.exec import environment
+from moetuned.alerts.journal import MESSAGE_IDS
 from moetuned.api import routes
 from moetuned.api.metric_catalogue import catalogue, signal_metric_name
 from moetuned.cli.main import group as moetunectl
@@ -29,12 +30,14 @@ from moetuned.decide import signals
 from moetuned.decide.nagios import CheckAnswer
 from moetuned.parse.backend_http import paths_of
 from moetuned.parse.config_sample import reference_page, sample_config
+from moetuned.schema.alert_view import AlertsAnswer, AlertTestAnswer
 from moetuned.schema.backend_abilities import Abilities
 from moetuned.schema.config import Profile
-from moetuned.schema.event import Event, EventName
+from moetuned.schema.event import Event, EventName, KeptEvents
 from moetuned.schema.explanation import Explanations
 from moetuned.schema.headline import StatusReport
 from moetuned.schema.relief import ReliefPlans
+from moetuned.schema.severity import SEVERITY
 from moetuned.schema.snapshot import Snapshot
 from moetuned.schema.supervision import BackendAnswer
 from moetuned.schema.tunable import Bound, Codec, TunableSpec
@@ -53,7 +56,9 @@ GET_PATHS = {
     "/healthz": "`ok` as text once the daemon has looked; 503 before.",
     "/metrics": "All [metrics](metrics.md): in OpenMetrics for who prefers it by an `Accept` header, as Prometheus does, else in the text format of "
     "Prometheus.",
-    "/v1/events": '`{"events": [...]}`, oldest first; with `?since=ID` those after the event with that id.',
+    "/v1/alerts": "How the alert sinks are: an `AlertsAnswer`, below.",
+    "/v1/events": "Events, oldest first: a `KeptEvents`, below; with `?since=` those after the event with that id, or after that time: Unix "
+    "seconds, or ISO 8601, UTC where it names no zone.",
     "/v1/explain": "Why the verdicts are what they are now: an `Explanations`, below; with `?backend=NAME` of that one only. "
     "Worked out when it is asked for.",
     "/v1/relief": "What relief would do now and why: a `ReliefPlans`, below; with `?backend=NAME` for that one only. Worked out when it "
@@ -62,6 +67,8 @@ GET_PATHS = {
 }
 """What each GET path answers. A path that is missing here stops `make docs`."""
 ACTIONS = {
+    "alerts/test": "Send a test to an alert sink, or to all; answers with an `AlertTestAnswer`, below; 202, what becomes of it is in "
+    "`/v1/alerts`.",
     "backend": "Restart, pause or resume a backend that moetuned runs. A restart waits up to a minute for requests that are being answered "
     "(not with `now`) and may change the context; `dry_run` only says what it would be. Answers with a `BackendAnswer`, below; 202 once it is "
     "under way, the progress is in the status; 404 where there is no such backend, 409 with one sentence why it is not done.",
@@ -239,6 +246,9 @@ def api_page() -> str:
         *(part for part in structures(Explanations) if part not in structures(Snapshot)),
         *structures(ReliefPlans),
         *structures(BackendAnswer),
+        *structures(KeptEvents)[:1],
+        *(part for part in structures(AlertsAnswer) if part not in structures(Snapshot)),
+        *structures(AlertTestAnswer),
     )
 
 
@@ -310,9 +320,17 @@ def events_page() -> str:
         *structures(Event),
         "## Environment of a hook",
         table(("variable", "value"), ((f"`{name}`", about[name]) for name in environment(example))),
-        "## The sink exec",
-        *_paragraphs(importlib.import_module("moetuned.alerts.exec").__doc__),
     )
+
+
+def sinks_page() -> str:
+    """Every alert sink's manual entry, and what the journal calls each event."""
+    parts = ["How to use them: [Alerts](../alerts.md#sinks). Their keys: [Config](config.md)."]
+    for kind in alerts.kinds():
+        parts += [f"## {kind}", *_paragraphs(importlib.import_module(f"moetuned.alerts.{kind}").__doc__)]
+    rows = ((f"[`{name}`](../alerts.md#{name})", SEVERITY[name].value, f"`{MESSAGE_IDS[name]}`") for name in EventName)
+    parts += ["## Severities and message ids", table(("event", "severity", "MESSAGE_ID in the journal"), rows)]
+    return page("Alert sinks", "the docstrings in moetuned/alerts/ and moetuned/schema/severity.py", *parts)
 
 
 def backends_page() -> str:
@@ -361,6 +379,7 @@ GENERATED: Mapping[str, Callable[[], str]] = {
     "docs/reference/cli.md": cli_page,
     "docs/reference/api.md": api_page,
     "docs/reference/events.md": events_page,
+    "docs/reference/sinks.md": sinks_page,
     "docs/reference/backends.md": backends_page,
     "docs/reference/status.schema.json": lambda: schema_page(StatusReport),
     "docs/reference/check.schema.json": lambda: schema_page(CheckAnswer),

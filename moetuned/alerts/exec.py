@@ -23,25 +23,31 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from moetuned.alerts import SinkResult
+from moetuned.alerts import Runs, SinkResult
 from moetuned.host.bounded_program import OUTPUT_LIMIT_BYTES, printable_lines, run_bounded
 from moetuned.host.trusted_path import distrust
-from moetuned.schema.config import ExecAlert
+from moetuned.schema.alert import ExecAlert
 from moetuned.schema.event import Event
 from moetuned.schema.units import parse_duration
 
 log = logging.getLogger(__name__)
 
+RUNS = Runs.THREAD
 MAX_HOOKS = 32
 VALUE_LIMIT = 4096
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _LEFT_OVERS = (".dpkg-", ".rpmsave", ".rpmnew", ".rpmorig", ".swp")
 
 
-class HookResult(SinkResult, frozen=True):
+class HookResult(SinkResult, frozen=True, kw_only=True):
     """What became of one hook. `exit_code` None: it did not run, or was ended by a signal or the time-out."""
 
     exit_code: int | None = None
+
+
+def target(config: ExecAlert) -> str:
+    """The directory."""
+    return config.directory
 
 
 def send(event: Event, config: ExecAlert) -> list[HookResult]:
@@ -102,7 +108,7 @@ def _run_hook(path: str, event: Event, timeout_seconds: float) -> HookResult:
         text = f"hook {path} was ended by a signal"
     else:
         text = f"hook {path} ended with code {end.exit_code}"
-    return HookResult(path, end.exit_code == 0 and not end.timed_out, text, duration, end.exit_code)
+    return HookResult(path, end.exit_code == 0 and not end.timed_out, text, duration, exit_code=end.exit_code)
 
 
 def environment(event: Event) -> dict[str, str]:

@@ -12,10 +12,11 @@ import msgspec
 from moetuned.api.errors import DaemonError, DaemonRefused, DaemonUnreachable
 from moetuned.api.socket_path import DEFAULT_SOCKET
 from moetuned.parse.http_response import HEAD_LIMIT_BYTES, Head, HttpError, parse_body, parse_head
-from moetuned.schema.event import Event
+from moetuned.schema.event import Event, KeptEvents
 from moetuned.schema.snapshot import Snapshot
 
 if TYPE_CHECKING:  # what only some commands ask for is imported where it is asked for
+    from moetuned.schema.alert_view import AlertsAnswer, AlertTestAnswer
     from moetuned.schema.explanation import Explanations
     from moetuned.schema.relief import ReliefPlans
 
@@ -24,10 +25,6 @@ ANSWER_LIMIT_BYTES = 8 << 20
 _AGAIN_SECONDS = 0.01
 
 T = TypeVar("T")
-
-
-class _Events(msgspec.Struct):
-    events: list[Event]
 
 
 class _Failure(msgspec.Struct):
@@ -45,9 +42,27 @@ class Client:
         """The daemon's last Snapshot."""
         return self._decode(self.request("GET", "/v1/status"), Snapshot)
 
-    def events(self, since: str | None = None) -> list[Event]:
-        """Events after the id `since` (None: all that the daemon keeps), oldest first."""
-        return self._decode(self.request("GET", "/v1/events" + _query("since", since)), _Events).events
+    def events(self, since: str | float | None = None) -> list[Event]:
+        """Events after the id or the Unix time `since` (None: all that the daemon keeps in memory), oldest first."""
+        return list(self.kept_events(since).events)
+
+    def kept_events(self, since: str | float | None = None) -> KeptEvents:
+        """The same, with whether that is all there ever was and where the rest is."""
+        text = f"{since:.6f}" if isinstance(since, float) else since
+        return self._decode(self.request("GET", "/v1/events" + _query("since", text)), KeptEvents)
+
+    def alerts(self) -> AlertsAnswer:
+        """How the alert sinks are."""
+        from moetuned.schema.alert_view import AlertsAnswer
+
+        return self._decode(self.request("GET", "/v1/alerts"), AlertsAnswer)
+
+    def test_alerts(self, sink: str | None = None) -> AlertTestAnswer:
+        """Have a test sent to the alert sink of this name, or to all (None)."""
+        from moetuned.schema.alert_view import AlertTestAnswer
+
+        body = msgspec.json.encode({"sink": sink})
+        return self._decode(self.request("POST", "/v1/alerts/test", body), AlertTestAnswer)
 
     def explain(self, backend: str | None = None) -> Explanations:
         """Why the verdicts are what they are now, of one backend or of all."""

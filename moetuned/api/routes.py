@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Annotated, Literal, TypeVar
 from urllib.parse import parse_qsl
@@ -12,7 +12,9 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from moetuned.api.wire import Answer, Request
-from moetuned.schema.event import Event
+from moetuned.parse.event_since import event_since
+from moetuned.schema.alert_view import AlertsAnswer
+from moetuned.schema.event import KeptEvents
 from moetuned.schema.explanation import Explanation, Explanations
 from moetuned.schema.relief import ReliefPlan, ReliefPlans
 from moetuned.schema.snapshot import Snapshot
@@ -23,8 +25,7 @@ log = logging.getLogger(__name__)
 _JSON = "application/json"
 _TEXT = "text/plain; charset=utf-8"
 _LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
-_EVENT_ID = re.compile(r"[0-9A-Za-z_-]{1,64}")
-_GET_PATHS = ("/", "/healthz", "/metrics", "/v1/events", "/v1/explain", "/v1/relief", "/v1/status")
+_GET_PATHS = ("/", "/healthz", "/metrics", "/v1/alerts", "/v1/events", "/v1/explain", "/v1/relief", "/v1/status")
 _QUERY_KEYS = {"/v1/events": ("since",), "/v1/explain": ("backend",), "/v1/relief": ("backend",)}
 
 _Told = TypeVar("_Told", Explanation, ReliefPlan)
@@ -41,6 +42,12 @@ class WarmRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Payload of POST /v1/warm: which backend's model to warm now."""
 
     backend: str
+
+
+class AlertTestRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Payload of POST /v1/alerts/test: which sink to try (null: all)."""
+
+    sink: str | None = None
 
 
 class TuneDo(StrEnum):
@@ -70,6 +77,7 @@ class BackendRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 ACTIONS: dict[str, type[msgspec.Struct]] = {
+    "alerts/test": AlertTestRequest,
     "backend": BackendRequest,
     "reload": ReloadRequest,
     "tune": TuneRequest,
@@ -99,19 +107,21 @@ class Refusal(Exception):  # noqa: N818  an answer, not a fault of ours
 class Routes:
     """Answers requests from the last Snapshot. What is costly to render is rendered once a Snapshot.
 
-    `snapshot` returns the last Snapshot, None before the first tick; `events` returns the kept events after an id
-    (None: all of them), oldest first; `explain` returns why the verdicts are what they are, `relief` what relief would do now, both
+    `snapshot` returns the last Snapshot, None before the first tick; `events` returns the kept events after an id or a Unix time
+    (None: all of them), oldest first; `alerts` returns how the alert sinks are; `explain` returns why the verdicts are what they are, `relief` what relief would do now, both
     worked out at each call.
     """
 
     def __init__(
         self,
         snapshot: Callable[[], Snapshot | None],
-        events: Callable[[str | None], Sequence[Event]],
+        events: Callable[[str | float | None], KeptEvents],
         handler: Handler,
         explain: Callable[[], Explanations] = Explanations,
         relief: Callable[[], ReliefPlans] = ReliefPlans,
+        alerts: Callable[[], AlertsAnswer] = AlertsAnswer,
     ) -> None:
+        self._alerts = alerts
         self._explain = explain
         self._relief = relief
         self._snapshot = snapshot
@@ -156,8 +166,10 @@ class Routes:
             case "/healthz":
                 self._last()
                 return Answer(200, _TEXT, b"ok\n")
+            case "/v1/alerts":
+                return _json(200, self._alerts())
             case "/v1/events":
-                return _json(200, {"events": list(self._events(_event_id(query.get("since"))))})
+                return _json(200, self._events(_since(query.get("since"))))
             case "/v1/explain":
                 self._last()
                 return _json(200, Explanations(_of_backend(self._explain().backends, query.get("backend"))))
@@ -226,10 +238,13 @@ def _of_backend(found: tuple[_Told, ...], backend: str | None) -> tuple[_Told, .
     return asked
 
 
-def _event_id(text: str | None) -> str | None:
-    if text is not None and not _EVENT_ID.fullmatch(text):
-        raise Refusal(400, f"since={_shown(text)} is no event id; take one from /v1/events.")
-    return text
+def _since(text: str | None) -> str | float | None:
+    if text is None:
+        return None
+    try:
+        return event_since(text)
+    except ValueError as error:
+        raise Refusal(400, f"since={_shown(text)} {error}.") from error
 
 
 def _split_target(target: str) -> tuple[str, dict[str, str]]:

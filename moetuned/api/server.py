@@ -13,7 +13,7 @@ import selectors
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Literal
 
@@ -23,8 +23,9 @@ from moetuned.api import listeners
 from moetuned.api.errors import ListenError
 from moetuned.api.routes import Caller, Handler, Routes, error_answer
 from moetuned.api.wire import Answer, Wire, WireError
+from moetuned.schema.alert_view import AlertsAnswer
 from moetuned.schema.config import Api
-from moetuned.schema.event import Event
+from moetuned.schema.event import KeptEvents
 from moetuned.schema.explanation import Explanations
 from moetuned.schema.relief import ReliefPlans
 from moetuned.schema.snapshot import Snapshot
@@ -80,14 +81,15 @@ class ApiServer:
         self,
         config: Api,
         snapshot: Callable[[], Snapshot | None],
-        events: Callable[[str | None], Sequence[Event]],
+        events: Callable[[str | float | None], KeptEvents],
         handler: Handler,
         monotonic: Callable[[], float] = time.monotonic,
         explain: Callable[[], Explanations] = Explanations,
         relief: Callable[[], ReliefPlans] = ReliefPlans,
+        alerts: Callable[[], AlertsAnswer] = AlertsAnswer,
     ) -> None:
         self._config = config
-        self._routes = Routes(snapshot, events, handler, explain, relief)
+        self._routes = Routes(snapshot, events, handler, explain, relief, alerts)
         self._monotonic = monotonic
         self._group = listeners.group_id(config.group)  # once: a look-up over a network would hold up the loop
         self._selector: selectors.BaseSelector | None = None

@@ -1,33 +1,38 @@
-"""Says what happened: keeps the event, logs it, and gives it to the sinks that subscribe to it."""
+"""Says what happened: keeps the event, logs it, and gives it to the alert sinks."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 
-from moetuned import alerts
+from moetuned.alerts.journal import Journal
+from moetuned.daemon.alerting import Alerting
 from moetuned.daemon.event_log import EventLog
-from moetuned.daemon.workers import Lane, Workers
 from moetuned.host.clock import Clock
-from moetuned.schema.config import Alert
-from moetuned.schema.event import Event, EventName, is_wanted
+from moetuned.schema.alert_view import AlertTestAnswer
+from moetuned.schema.event import ENDS, Event, EventName, begun_by, general, has_end
+from moetuned.schema.severity import SEVERITY, Severity
 from moetuned.schema.verdict import Reason
 
 log = logging.getLogger(__name__)
 
-_GOOD_NEWS = frozenset(
-    {EventName.THRASH_END, EventName.MEMORY_RECOVERED, EventName.BACKEND_RECOVERED, EventName.BACKEND_RESTARTED}
-)
+_LEVELS = {Severity.CRITICAL: logging.ERROR, Severity.WARNING: logging.WARNING, Severity.INFO: logging.INFO}
+_MOST_BEGUN = 64
 
 
 class Announcer:
-    """Belongs to the loop's thread; sinks run in the alert lane. `sinks` may be replaced at any time (reload)."""
+    """Belongs to the loop's thread."""
 
-    def __init__(self, events: EventLog, workers: Workers, clock: Clock) -> None:
-        self.sinks: Sequence[Alert] = ()
+    def __init__(self, events: EventLog, alerting: Alerting, clock: Clock, journal: Journal | None = None) -> None:
+        """`journal` None: there is the log only."""
         self._events = events
-        self._workers = workers
+        self._alerting = alerting
         self._clock = clock
+        self._journal = journal
+        self._begun: dict[tuple[str | None, EventName], str] = {}
+        """The id of the last event that began something which has not ended."""
+        for event in events.since(None):
+            self._ended(event.name, event.backend)
+            self._note_begin(event)
 
     def say(self, name: EventName, backend: str | None, message: str, reasons: tuple[Reason, ...] = ()) -> None:
         """Something happened to `backend` (None: to the machine). `message` is one sentence; it gets the backend's name
@@ -44,22 +49,39 @@ class Announcer:
                 backend=backend,
                 message=message,
                 reasons=reasons,
+                ended=self._ended(name, backend),
             )
         )
-        log.log(logging.INFO if name in _GOOD_NEWS else logging.WARNING, "%s: %s", name, message)
-        for number, sink in enumerate(self.sinks):
-            if is_wanted(name, sink.on):
-                self._send(event, sink, number)
+        self._note_begin(event)
+        if self._journal is None or not self._journal.tell(event):
+            log.log(_LEVELS[SEVERITY[name]], "%s: %s", name, message)
+        self._alerting.hear(event)
 
-    @property
-    def pending(self) -> int:
-        """Alerts that no sink has finished with yet."""
-        return self._workers.waiting(Lane.ALERT)
+    def _ended(self, name: EventName, backend: str | None) -> tuple[str, ...]:
+        if name not in ENDS:
+            return ()
+        found = (self._begun.pop((backend, begun), None) for begun in begun_by(name))
+        return tuple(event_id for event_id in found if event_id is not None)
 
-    def _send(self, event: Event, sink: Alert, number: int) -> None:
-        def done(_results: object, error: BaseException | None) -> None:
-            if error is not None:
-                log.error("alerts[%d] could not be given %s: %s", number, event.name, error)
+    def _note_begin(self, event: Event) -> None:
+        if has_end(event.name):
+            self._begun[event.backend, general(event.name)] = event.id
+            if len(self._begun) > _MOST_BEGUN:
+                del self._begun[next(iter(self._begun))]
 
-        kind = str(type(sink).__struct_config__.tag)
-        self._workers.submit(Lane.ALERT, f"alert {event.id} {number}", lambda: alerts.find(kind)(event, sink), done)
+    def answer_test(self, sink: str | None) -> tuple[int, object]:
+        """Somebody tries the sink of this name, or all (None): the answer to that, with its HTTP status."""
+        event = Event(
+            id=self._events.new_id(),
+            name=EventName.TEST,
+            wall_seconds=self._clock.wall(),
+            at_seconds=self._clock.monotonic(),
+            backend=None,
+            message="This is a test of moetuned's alerts; nothing is wrong.",
+        )
+        try:
+            names = self._alerting.test(event, sink)
+        except LookupError as error:
+            return 404, {"error": str(error)}
+        log.info("somebody tries the alert sinks: %s", ", ".join(names) or "there is none")
+        return 202, AlertTestAnswer(event.id, names)

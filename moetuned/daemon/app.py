@@ -12,13 +12,15 @@ from collections.abc import Mapping
 import msgspec
 
 from moetuned import __version__
+from moetuned.alerts.journal import Journal
 from moetuned.api.server import ApiServer
 from moetuned.daemon import pacing
+from moetuned.daemon.alerting import Alerting
 from moetuned.daemon.announcer import Announcer
 from moetuned.daemon.asked_tuning import other_than_ours
 from moetuned.daemon.config_loading import load_checked
 from moetuned.daemon.devices import Devices
-from moetuned.daemon.event_log import EventLog
+from moetuned.daemon.event_keeper import EventKeeper
 from moetuned.daemon.examining import Examining
 from moetuned.daemon.heat_keeper import HeatKeeper
 from moetuned.daemon.judging import Judge
@@ -46,6 +48,7 @@ from moetuned.host.clock import Clock
 from moetuned.host.config_files import LoadedConfig
 from moetuned.host.fs import HostFS, RealFS
 from moetuned.host.service_notify import ServiceNotifier
+from moetuned.host.spawn import boot_id
 from moetuned.parse.config_problem import ConfigError
 from moetuned.schema.event import EventName
 from moetuned.schema.explanation import Explanations
@@ -71,6 +74,8 @@ SWAP_GRACE_SECONDS = 75.0
 """At the end, swap that is being taken away gets this long; what stays on is recorded, and the next start takes it over."""
 GIVE_UP_SECONDS = 15.0
 """A backend that has not ended this long after its deadline is left behind: not even SIGKILL ends what hangs in the kernel."""
+
+_LEFT_BEHIND = "a backend does not end even when it is killed; it is left behind"
 
 
 class Paths(msgspec.Struct, frozen=True):
@@ -105,7 +110,10 @@ class App:
         self._started_wall = clock.wall()
         self._loaded = loaded
         self._settings: Settings = settings_of(loaded.config)
-        self._events = EventLog(self._started_wall)
+        state = os.path.dirname(paths.journal)
+        self._workers = Workers(clock)
+        self._events = EventKeeper(self._workers, state).open_log(self._started_wall)
+        self._alerting = Alerting(self._workers, clock, os.path.join(state, "alerts"), boot_id())
         self._snapshot: Snapshot | None = None
         self._looked: tuple[float, float] | None = None
         """When the last look was, monotonic and Unix seconds."""
@@ -122,27 +130,29 @@ class App:
         if paths.socket is not None:
             api = msgspec.structs.replace(api, socket=paths.socket)
         self._api = ApiServer(
-            api, self._fresh_snapshot, self._events.since, self._request, clock.monotonic, self._explain, self._relief
+            api,
+            self._fresh_snapshot,
+            self._events.answer,
+            self._request,
+            clock.monotonic,
+            self._explain,
+            self._relief,
+            self._alerting.view,
         )
-        self._workers = Workers(clock)
         self._metric_file = MetricFile(self._workers, lambda: self.snapshot)
-        self._swap = SwapKeeper(
-            self._fs, os.path.dirname(paths.journal), self._workers, holds=lambda: self._tuning.holds
-        )
+        self._swap = SwapKeeper(self._fs, state, self._workers, holds=lambda: self._tuning.holds)
         self._locked_out = False
         self._swap_goes_since: float | None = None
-        self._announcer = Announcer(self._events, self._workers, clock)
+        self._announcer = Announcer(self._events, self._alerting, clock, Journal())
         self._care = ModelCare(
             loop,
             clock,
             self._workers,
-            HeatKeeper(clock, self._workers, os.path.join(os.path.dirname(paths.journal), "heat")),
+            HeatKeeper(clock, self._workers, os.path.join(state, "heat")),
         )
         self._manual_actions = ManualActions(clock)
         self._probing = Probing(self._workers, clock, self._timer.sooner)
-        self._devices = Devices(
-            loop, clock, self._workers, self._announcer, self._fs, os.path.dirname(paths.journal) or "."
-        )
+        self._devices = Devices(loop, clock, self._workers, self._announcer, self._fs, state or ".")
         self._neighbours = Neighbours(clock, self._workers, self._announcer)
         self._judge = Judge(clock, self._care, self._announcer, neighbours=self._neighbours)
         self._roster = Roster(
@@ -156,7 +166,7 @@ class App:
             timing,
             Launching(self._workers, lambda: self._settings).prepare,
             Examining(self._workers).examine,
-            os.path.dirname(paths.journal),
+            state,
         )
 
     def run(self) -> None:
@@ -174,7 +184,7 @@ class App:
         """Apply the config and make the first tick; the rest happens in the loop."""
         # Now, while files can still be opened: a directory that cannot be read looks empty to what finds plug-ins.
         signal_functions()
-        self._loop.add(self._workers.fileno(), selectors.EVENT_READ, lambda _events: self._workers.collect())
+        self._loop.add(self._workers.fileno(), selectors.EVENT_READ, self._collect)
         self._api.register(self._loop.selector)
         self._loop.on_signal(signal.SIGTERM, self.stop)
         self._loop.on_signal(signal.SIGINT, self.stop)
@@ -243,7 +253,7 @@ class App:
 
     def _apply(self) -> None:
         config = self._loaded.config
-        self._announcer.sinks = config.alerts
+        self._alerting.configure(config.alerts)
         self._metric_file.configure(config.metrics)
         self._apply_settings()
         self._roster.configure(config)
@@ -294,6 +304,7 @@ class App:
         for watched in self._roster:
             self._probing.ask(watched)
         self._watch_settings(now)
+        self._alerting.tick(self._roster.names)
         self._pressure.follow(self._roster)
         self._set_pace(since)
         self._cost.end(self._clock.monotonic() - now)
@@ -396,10 +407,9 @@ class App:
         """One line for `systemctl status`."""
         now = self._clock.monotonic() if self._looked is None else self._looked[0]
         said = [f"{watched.name} {backend_sentence(watched, now)}" for watched in self._roster]
+        parts = said or ["no backend is running that moetuned knows"]
         if self._stopping_since is not None:
             parts = ["stopping"]
-        else:
-            parts = said or ["no backend is running that moetuned knows"]
         return "; ".join((*self._notes, *parts))
 
     def _explain(self) -> Explanations:
@@ -418,6 +428,8 @@ class App:
             return (200, {"reloaded": True}) if problem is None else (409, {"error": problem})
         if action == "tune":
             return self._tune(payload)
+        if action == "alerts/test":
+            return self._announcer.answer_test(msgspec.convert(payload["sink"], str | None))
         watched = self._roster.get(str(payload.get("backend")))
         if watched is None:
             known = ", ".join(self._roster.names) or "none"
@@ -475,22 +487,29 @@ class App:
         self._roster.stop()
         self._finish_stopping()
 
+    def _collect(self, _events: int) -> None:
+        self._workers.collect()
+        if self._stopping_since is not None:
+            self._leave_when_done()
+
     def _finish_stopping(self) -> None:
+        if not self._leave_when_done():
+            self._notifier.extend_timeout(10.0)
+            self._loop.call_later(0.1, self._finish_stopping)
+
+    def _leave_when_done(self) -> bool:
         assert self._stopping_since is not None
-        took = self._clock.monotonic() - self._stopping_since
+        now = self._clock.monotonic()
+        took = now - self._stopping_since
         if self._roster.stopped:
-            now = self._clock.monotonic()
             if self._swap_goes_since is None:  # only now: what a backend had swapped out need not be read back
                 self._swap_goes_since = now
                 self._swap.take_away(ending=True)
-            told = self._announcer.pending == 0 or took >= ALERT_GRACE_SECONDS
-            if told and (self._swap.idle or now - self._swap_goes_since >= SWAP_GRACE_SECONDS):
-                log.info("stopped")
-                self._loop.stop()
-                return
-        elif took >= self._timing.terminate_seconds + GIVE_UP_SECONDS:
-            log.error("a backend does not end even when it is killed; it is left behind")
+            told = not self._alerting.pending or took >= ALERT_GRACE_SECONDS
+            done = told and (self._swap.idle or now - self._swap_goes_since >= SWAP_GRACE_SECONDS)
+        else:
+            done = took >= self._timing.terminate_seconds + GIVE_UP_SECONDS
+        if done:
+            log.info("stopped") if self._roster.stopped else log.error("%s", _LEFT_BEHIND)
             self._loop.stop()
-            return
-        self._notifier.extend_timeout(10.0)
-        self._loop.call_later(0.1, self._finish_stopping)
+        return done

@@ -1,7 +1,9 @@
-"""Five lanes for work that blocks: probes, alerts, what relief needs, managers of backends, and the rest. Work never touches state; results come back to the loop.
+"""Lanes for work that blocks: probes, alerts, what is kept, what relief needs, managers of backends, and the rest. Work never touches
+state; results come back to the loop.
 
-A lane is one thread with its own queue, so a hook that hangs delays other hooks and nothing else. A resource (a key) has
-one piece of work in flight at most; asking again while it runs is refused, and so is more than a lane can hold.
+A lane is one thread with its own queue, so what hangs delays its own lane and nothing else. Alerts and what is kept are rare: their
+threads are there only while there is something to do, and of alerts several, so that a sink that hangs does not hold up another. A resource
+(a key) has one piece of work in flight at most; asking again while it runs is refused, and so is more than a lane can hold.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any
 
@@ -30,12 +32,17 @@ class Lane(StrEnum):
 
     PROBE = "probe"
     ALERT = "alert"
+    KEEP = "keep"
+    """Events and alerts to the disk."""
     WORK = "work"
     RELIEF = "relief"
     """Its own: a file system that hangs, or a long look, must not hold up what keeps a backend from being killed."""
     MANAGER = "manager"
     """Units, containers and scripts: one may take minutes."""
 
+
+SEVERAL: Mapping[Lane, int] = {Lane.ALERT: 8, Lane.KEEP: 1}
+"""Lanes with threads that come and go, and how many they are at most."""
 
 Done = Callable[[Any, BaseException | None], None]
 
@@ -85,7 +92,11 @@ class Workers:
         self._threads = [
             threading.Thread(target=self._run, args=(self._lanes[lane],), name=f"lane-{lane}", daemon=True)
             for lane in Lane
+            if lane not in SEVERAL
         ]
+        self._passing: dict[Lane, set[threading.Thread]] = {lane: set() for lane in SEVERAL}
+        """Threads that end when their lane is empty. Belongs to whoever holds the lock."""
+        self._lock = threading.Lock()
         for thread in self._threads:
             thread.start()
 
@@ -106,9 +117,36 @@ class Workers:
         if self.waiting(lane) >= LANE_LIMIT:
             log.warning("%s is not done: %d things wait for the %s lane already", key, LANE_LIMIT, lane)
             return False
-        self._jobs[key] = job = _Job(lane, key, work, done)
-        self._lanes[lane].put(job)
+        job = _Job(lane, key, work, done)
+        if lane in SEVERAL:
+            if not self._put_passing(job):
+                return False
+        else:
+            self._lanes[lane].put(job)
+        self._jobs[key] = job
         return True
+
+    def _put_passing(self, job: _Job) -> bool:
+        """Queue it on a lane whose threads come and go. False: there is no thread for it, and none can be had."""
+        threads = self._passing[job.lane]
+        with self._lock:
+            if len(threads) < SEVERAL[job.lane]:
+                thread = threading.Thread(
+                    target=self._run_passing, args=(job.lane,), name=f"lane-{job.lane}", daemon=True
+                )
+                try:
+                    thread.start()  # it waits for the lock
+                    threads.add(thread)
+                except RuntimeError as error:
+                    if not threads:
+                        log.warning("%s is not done: %s", job.key, error)
+                        return False
+            self._lanes[job.lane].put(job)
+        return True
+
+    def in_flight(self, key: str) -> bool:
+        """Whether work for this key has not been collected yet."""
+        return key in self._jobs
 
     def waiting(self, lane: Lane) -> int:
         """Pieces of work of a lane that have not been collected yet."""
@@ -144,26 +182,45 @@ class Workers:
     def close(self, timeout_seconds: float) -> None:
         """Take no more work, begin nothing that waits, and wait at most this long altogether for what runs."""
         self._closing = True
-        for lane in self._lanes.values():
-            lane.put(None)
+        for name, lane in self._lanes.items():
+            if name not in SEVERAL:
+                lane.put(None)
         until = self._clock.monotonic() + timeout_seconds
-        for thread in self._threads:
+        with self._lock:
+            threads = [*self._threads, *(thread for each in self._passing.values() for thread in each)]
+        for thread in threads:
             thread.join(max(0.0, until - self._clock.monotonic()))
-        if not any(thread.is_alive() for thread in self._threads):
+        if not any(thread.is_alive() for thread in threads):
             os.close(self._wake_up)
 
     def _run(self, jobs: queue.SimpleQueue[_Job | None]) -> None:
         while (job := jobs.get()) is not None and not self._closing:
-            job.began = self._clock.monotonic()
-            used = time.thread_time()
-            try:
-                job.result = job.work()
-            except Exception as failure:  # noqa: BLE001  one action may fail in any way; the loop reports it
-                job.error = failure
-            job.cpu_seconds = time.thread_time() - used
-            self._results.put(job)
-            os.eventfd_write(self._wake_up, 1)
+            self._do(job)
             del job
+
+    def _run_passing(self, lane: Lane) -> None:
+        while True:
+            with self._lock:
+                try:
+                    job = None if self._closing else self._lanes[lane].get_nowait()
+                except queue.Empty:
+                    job = None
+                if job is None:
+                    self._passing[lane].discard(threading.current_thread())
+                    return
+            self._do(job)
+            del job
+
+    def _do(self, job: _Job) -> None:
+        job.began = self._clock.monotonic()
+        used = time.thread_time()
+        try:
+            job.result = job.work()
+        except Exception as failure:  # noqa: BLE001  one action may fail in any way; the loop reports it
+            job.error = failure
+        job.cpu_seconds = time.thread_time() - used
+        self._results.put(job)
+        os.eventfd_write(self._wake_up, 1)
 
 
 def kind_of(key: str, lane: Lane) -> str:

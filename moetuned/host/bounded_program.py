@@ -21,6 +21,14 @@ KILL_SECONDS = 2.0
 _READS = 4
 
 
+class Identity(msgspec.Struct, frozen=True):
+    """Whom a program runs as: user id, group id and all further groups."""
+
+    user: int
+    group: int
+    groups: tuple[int, ...]
+
+
 class Ended(msgspec.Struct, frozen=True):
     """How it ended. `exit_code` None: by a signal or the deadline; `cut`: more came than was kept.
 
@@ -41,11 +49,13 @@ def run_bounded(
     payload: bytes = b"",
     limit_bytes: int = OUTPUT_LIMIT_BYTES,
     errors_apart: bool = False,
+    identity: Identity | None = None,
 ) -> Ended:
     """Run `command` in / with this environment and `payload` on its standard input, and wait for it, not for what it leaves running.
 
-    After `seconds` its process group gets SIGTERM and 2 s later SIGKILL. Raises OSError, ValueError or subprocess.SubprocessError when
-    it cannot be started.
+    `identity`: whom to run it as (setgroups, setgid and setuid before the program; needs root); None: as this process runs. After
+    `seconds` its process group gets SIGTERM and 2 s later SIGKILL. Raises OSError, ValueError or subprocess.SubprocessError when it
+    cannot be started.
     """
     process = subprocess.Popen(
         list(command),
@@ -57,6 +67,9 @@ def run_bounded(
         env=dict(environment),
         start_new_session=True,
         umask=0o022,
+        user=None if identity is None else identity.user,
+        group=None if identity is None else identity.group,
+        extra_groups=None if identity is None else list(identity.groups),
     )
     with contextlib.ExitStack() as stack:
         stack.callback(_close, process)

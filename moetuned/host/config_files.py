@@ -15,6 +15,7 @@ import msgspec
 from moetuned.parse.config_problem import ConfigError, Problem, key_path
 from moetuned.parse.config_text import FurtherCheck, load_with_warnings
 from moetuned.parse.config_yaml import LIMIT_CHARACTERS
+from moetuned.schema.alert import ExecAlert
 from moetuned.schema.config import Config
 from moetuned.schema.supervise import SuperviseCommand, SuperviseProcess
 
@@ -73,6 +74,8 @@ def missing_places(config: Config) -> Iterator[Problem]:
     Only warnings: they may be made, or mounted, before they are needed. What may not be looked at counts as there.
     """
     for index, alert in enumerate(config.alerts):
+        if not isinstance(alert, ExecAlert):
+            continue
         hint = "no hook is run; make it, or take the alert out"
         yield from _missing(("alerts", index, "directory"), alert.directory, alert.directory, hint)
     for index, backend in enumerate(config.backends):

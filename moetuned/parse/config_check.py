@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterator
 import msgspec
 
 from moetuned.parse.config_backend_check import check_backends
+from moetuned.parse.config_label_check import check_labels
 from moetuned.parse.config_problem import Problem, any_of, key_path, shown
 from moetuned.parse.config_swap_check import check_swap
 from moetuned.parse.config_values import (
@@ -23,6 +24,7 @@ from moetuned.parse.config_values import (
     socket_path_problem,
     url_port,
 )
+from moetuned.schema.alert import AlertmanagerAlert, ExecAlert
 from moetuned.schema.config import Config, Mode, Profile
 from moetuned.schema.supervise import SuperviseNone
 from moetuned.schema.units import parse_bytes
@@ -182,13 +184,17 @@ def _check_relief(config: Config) -> Iterator[Problem]:
 def _check_alerts(config: Config) -> Iterator[Problem]:
     for index, alert in enumerate(config.alerts):
         path = ("alerts", index)
-        if not alert.directory.startswith("/"):
-            yield _error((*path, "directory"), alert.directory, "must be an absolute path")
         yield from _duration((*path, "timeout"), alert.timeout, _HOOK_SECONDS)
         for twice in {name for name in alert.on if alert.on.count(name) > 1}:
             yield _warning((*path, "on"), str(twice), "is named twice")
+        if isinstance(alert, AlertmanagerAlert):
+            yield from check_labels(path, alert.labels)
+        if not isinstance(alert, ExecAlert):
+            continue
+        if not alert.directory.startswith("/"):
+            yield _error((*path, "directory"), alert.directory, "must be an absolute path")
         for earlier, other in enumerate(config.alerts[:index]):
-            if other.directory.rstrip("/") == alert.directory.rstrip("/"):
+            if isinstance(other, ExecAlert) and other.directory.rstrip("/") == alert.directory.rstrip("/"):
                 hint = (
                     f"the same directory as alerts[{earlier}]; join the two, or its hooks may run twice for one event"
                 )

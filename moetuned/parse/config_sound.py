@@ -13,7 +13,8 @@ import msgspec
 from moetuned.parse.config_problem import ConfigError
 from moetuned.parse.config_shape import shape
 from moetuned.parse.config_yaml import ListNode, MapNode, Node, ScalarNode
-from moetuned.schema.config import Backend, Config, ExecAlert
+from moetuned.schema.alert import Alert, ExecAlert
+from moetuned.schema.config import Backend, Config
 
 _TOGETHER = frozenset({"limits"})
 """Sections whose keys are compared with each other: half of one says nothing."""
@@ -77,7 +78,7 @@ def _backend(index: int, item: Node) -> Backend:
     return backend
 
 
-def _alert(index: int, item: Node) -> ExecAlert:
+def _alert(index: int, item: Node) -> Alert:
     one = _section("alerts", ListNode([item], item.file, item.line))
-    alert: ExecAlert = ExecAlert(directory=f"/\0{index}") if one is None else one[0]
+    alert: Alert = ExecAlert(directory=f"/\0{index}") if one is None else one[0]
     return alert

@@ -12,6 +12,7 @@ from moetuned.schema.units import format_duration, parse_bytes, parse_duration
 
 _PERCENT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*%\s*")
 _AT_MOST = re.compile(r"(\d{1,3})/(h|d)")
+_QUIET_HOURS = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)")
 _LISTEN = re.compile(r"(localhost|127(?:\.\d{1,3}){3}|\[::1\]):(\d{1,5})")
 _PERIOD_SECONDS = {"h": 3600.0, "d": 86400.0}
 _NO_OVERLAY = ("profile", "sysctl", "swap")
@@ -54,6 +55,17 @@ def at_most(text: str) -> tuple[int, float]:
     if match is None:
         raise ValueError(f"{text!r} is no rate; write e.g. 3/h or 10/d")
     return int(match[1]), _PERIOD_SECONDS[match[2]]
+
+
+def quiet_hours(text: str) -> tuple[int, int]:
+    """`alerts[].quiet_hours`: from and to, in minutes of the day, of e.g. "22:00-07:00". Raises ValueError."""
+    match = _QUIET_HOURS.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} are no two times of day; write e.g. 22:00-07:00")
+    begin, end = int(match[1]) * 60 + int(match[2]), int(match[3]) * 60 + int(match[4])
+    if begin == end:
+        raise ValueError(f"{text!r} begin and end at the same time; take the alert out where nothing is to be told")
+    return begin, end
 
 
 def listen_address(text: str) -> tuple[str, int]:

@@ -13,8 +13,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from moetuned.schema.alert import Alert
 from moetuned.schema.config_types import Duration, Size
-from moetuned.schema.event import EventName
 from moetuned.schema.relief import DEFAULT_STEPS, BeforeStart, GrowBack, StepName
 from moetuned.schema.supervise import Supervise, SuperviseNone
 from moetuned.schema.swap import Swap
@@ -359,25 +359,6 @@ class Relief(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "off: never."
         ),
     ] = GrowBack.WHEN_IDLE
-
-
-class ExecAlert(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="exec"):
-    """Run every executable of a directory, facts in the environment and as JSON on standard input."""
-
-    directory: Annotated[str, Meta(description="Directory owned by root and writable by nobody else.")] = (
-        "/etc/moetuned/hooks.d"
-    )
-    on: Annotated[
-        list[EventName],
-        Meta(
-            description="Events to run for; unset or empty (on: []): all of them. backend_down stands for its kinds too: "
-            "backend_oom_killed, backend_hung, backend_model_missing, backend_port_taken and backend_crash_loop."
-        ),
-    ] = []
-    timeout: Annotated[Duration, Meta(description="A hook that runs longer is ended.")] = "10s"
-
-
-Alert = ExecAlert
 
 
 class Api(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -32,6 +32,8 @@ class EventName(StrEnum):
     CACHE_EVICTED = "cache_evicted"
     TUNING_DRIFTED = "tuning_drifted"
     DEVICE_UNSUITABLE = "device_unsuitable"
+    TEST = "test"
+    """Somebody tries the sinks: nothing is wrong. It goes to sinks whatever they subscribe to, and is kept nowhere."""
 
 
 KIND_OF: Mapping[EventName, EventName] = {
@@ -42,6 +44,30 @@ KIND_OF: Mapping[EventName, EventName] = {
     EventName.BACKEND_CRASH_LOOP: EventName.BACKEND_DOWN,
 }
 """Events that are a kind of another one: whoever wants that one gets them too."""
+
+
+ENDS: Mapping[EventName, tuple[EventName, ...]] = {
+    EventName.THRASH_END: (EventName.THRASH_BEGIN,),
+    EventName.MEMORY_RECOVERED: (EventName.MEMORY_NEAR_LIMIT, EventName.RELIEF_EXHAUSTED),
+    EventName.BACKEND_RECOVERED: (EventName.BACKEND_DOWN,),
+    EventName.BACKEND_RESTARTED: (EventName.BACKEND_RESTARTING,),
+}
+"""What each event that is an end is the end of; for the same backend. What begins and is in no end is over when it is told."""
+
+
+def general(name: EventName) -> EventName:
+    """The event that it is a kind of; itself where it is of none."""
+    return KIND_OF.get(name, name)
+
+
+def begun_by(name: EventName) -> tuple[EventName, ...]:
+    """What an event tells of, begun or over: of an end, what it is the end of; of any other, that event without its kind."""
+    return ENDS.get(name, (general(name),))
+
+
+def has_end(name: EventName) -> bool:
+    """Whether an event begins what another one ends."""
+    return any(general(name) in begun for begun in ENDS.values())
 
 
 def is_kind_of(name: EventName, general: EventName) -> bool:
@@ -55,7 +81,9 @@ def is_wanted(name: EventName, subscribed: Collection[EventName]) -> bool:
 
 
 class Event(msgspec.Struct, frozen=True):
-    """One event. `message` is one sentence a person can act on; `backend` None: about the machine."""
+    """One event. `message` is one sentence a person can act on; `backend` None: about the machine. `ended`: ids of the events that this
+    one is the end of, as far as they are known.
+    """
 
     id: str
     name: EventName
@@ -64,3 +92,12 @@ class Event(msgspec.Struct, frozen=True):
     backend: str | None
     message: str
     reasons: tuple[Reason, ...] = ()
+    ended: tuple[str, ...] = ()
+
+
+class KeptEvents(msgspec.Struct, frozen=True):
+    """Events, oldest first. `complete`: none that was asked for is missing; `file`: where the older ones are, which only root may read."""
+
+    events: tuple[Event, ...] = ()
+    complete: bool = True
+    file: str | None = None

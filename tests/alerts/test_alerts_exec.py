@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from moetuned.alerts import exec as sink
 from moetuned.alerts.exec import environment, send
 from moetuned.host import bounded_program
-from moetuned.schema.config import ExecAlert
+from moetuned.schema.alert import ExecAlert
 from moetuned.schema.event import Event, EventName
 from moetuned.schema.verdict import Reason
 

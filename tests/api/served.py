@@ -12,6 +12,7 @@ from api_examples import event, example_snapshot
 
 from moetuned.api.server import ApiServer
 from moetuned.schema.config import Api
+from moetuned.schema.event import KeptEvents
 from moetuned.schema.snapshot import Snapshot
 
 
@@ -26,7 +27,11 @@ class Served:
         config = msgspec.convert({"socket": self.path, "listen": listen, "group": "no-such-group-here"}, Api)
         self.selector = selectors.DefaultSelector()
         self.server = ApiServer(
-            config, lambda: self.snapshot, lambda since: [event("1-2")], self._handle, monotonic=lambda: self.now
+            config,
+            lambda: self.snapshot,
+            lambda since: KeptEvents((event("1-2"),)),
+            self._handle,
+            monotonic=lambda: self.now,
         )
         self.server.register(self.selector)
         self.clients: list[socket.socket] = []

@@ -6,6 +6,7 @@ from api_examples import event
 
 from moetuned.api.routes import ACTIONS, Caller, Routes
 from moetuned.api.wire import Answer, Request
+from moetuned.schema.event import KeptEvents
 from moetuned.schema.explanation import Explanation, Explanations
 from moetuned.schema.relief import ReliefPlan, ReliefPlans
 from moetuned.schema.snapshot import Snapshot
@@ -25,7 +26,7 @@ class Daemon:
 
     def _events(self, since):
         self.asked.append(since)
-        return [event("1-2")]
+        return KeptEvents((event("1-2"),))
 
     def _handle(self, name, payload):
         self.calls.append((name, payload))

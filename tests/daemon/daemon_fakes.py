@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from moetuned.daemon.alerting import Alerting
 from moetuned.host.processes import ProcessIdentity
 from moetuned.host.spawn import Exit, StartError
 
@@ -21,6 +22,11 @@ class FakeClock:
 
     def wall(self) -> float:
         return 1_800_000_000.0 + self.now
+
+
+def no_alerts() -> Alerting:
+    """Alerting without sinks: what is said to it is heard by nobody."""
+    return Alerting(HeldWorkers(), FakeClock(), "/nonexistent", "boot")  # type: ignore[arg-type]
 
 
 class HeldWorkers:

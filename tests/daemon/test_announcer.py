@@ -1,21 +1,17 @@
-"""Saying: kept, logged, given to the sinks that subscribe to it."""
+"""Saying: kept, logged, given to the alert sinks."""
 
 from __future__ import annotations
 
 import logging
 
 import pytest
-from daemon_fakes import FakeClock, HeldWorkers
+from daemon_fakes import FakeClock, no_alerts
 
+from moetuned.daemon.alerting import Alerting
 from moetuned.daemon.announcer import Announcer
 from moetuned.daemon.event_log import EventLog
-from moetuned.schema.config import ExecAlert
-from moetuned.schema.event import EventName
-
-
-@pytest.fixture
-def workers() -> HeldWorkers:
-    return HeldWorkers()
+from moetuned.schema.alert_view import AlertTestAnswer
+from moetuned.schema.event import Event, EventName
 
 
 @pytest.fixture
@@ -24,8 +20,15 @@ def events() -> EventLog:
 
 
 @pytest.fixture
-def announcer(events: EventLog, workers: HeldWorkers) -> Announcer:
-    return Announcer(events, workers, FakeClock())
+def heard(monkeypatch: pytest.MonkeyPatch) -> list[Event]:
+    heard: list[Event] = []
+    monkeypatch.setattr(Alerting, "hear", lambda _self, event: heard.append(event))
+    return heard
+
+
+@pytest.fixture
+def announcer(events: EventLog) -> Announcer:
+    return Announcer(events, no_alerts(), FakeClock())
 
 
 def test_the_backends_name_is_in_every_message(announcer: Announcer, events: EventLog) -> None:
@@ -38,31 +41,83 @@ def test_the_backends_name_is_in_every_message(announcer: Announcer, events: Eve
     assert events.since(None)[0].backend == "glm"
 
 
-def test_only_sinks_that_subscribed_are_told(announcer: Announcer, workers: HeldWorkers) -> None:
-    announcer.sinks = [
-        ExecAlert(directory="/all"),
-        ExecAlert(directory="/thrash", on=[EventName.THRASH_BEGIN]),
-        ExecAlert(directory="/down", on=[EventName.BACKEND_DOWN]),
-    ]
+def test_the_sinks_hear_what_is_kept(announcer: Announcer, events: EventLog, heard: list[Event]) -> None:
     announcer.say(EventName.THRASH_BEGIN, "glm", "It thrashes.")
-    assert announcer.pending == 2
-    announcer.sinks = []
-    announcer.say(EventName.BACKEND_DOWN, "glm", "gone")
-    assert announcer.pending == 2
-    assert len(set(workers.keys())) == 2
+    assert heard == events.since(None)
+    assert heard[0].id
 
 
-def test_a_sink_that_fails_is_logged_and_nothing_else(
-    announcer: Announcer, workers: HeldWorkers, caplog: pytest.LogCaptureFixture
+def test_a_test_is_neither_kept_nor_heard_by_whom_it_is_not_for(
+    announcer: Announcer, events: EventLog, heard: list[Event], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    announcer.sinks = [ExecAlert(directory="/all")]
-    announcer.say(EventName.THRASH_BEGIN, "glm", "It thrashes.")
-    workers.finish("alert", OSError("no memory"))
-    assert "alerts[0] could not be given thrash_begin: no memory" in caplog.text
+    tried: list[tuple[Event, str | None]] = []
+    monkeypatch.setattr(Alerting, "test", lambda _self, event, name: tried.append((event, name)) or ("phone",))
+    status, answer = announcer.answer_test("phone")
+    assert (status, answer) == (202, AlertTestAnswer(tried[0][0].id, ("phone",)))
+    assert (tried[0][0].name, tried[0][1]) == (EventName.TEST, "phone")
+    assert events.since(None) == heard == []
 
 
-def test_bad_news_is_a_warning_and_good_news_is_not(announcer: Announcer, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_sink_that_is_not_there_is_told(announcer: Announcer) -> None:
+    status, answer = announcer.answer_test("phone")
+    assert (status, answer) == (404, {"error": "there is no alert sink 'phone'; there are: none"})
+    assert announcer.answer_test(None)[0] == 202
+
+
+def test_the_log_says_it_as_loud_as_it_is_bad(announcer: Announcer, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         announcer.say(EventName.THRASH_BEGIN, "glm", "It thrashes.")
+        announcer.say(EventName.BACKEND_HUNG, "glm", "It hangs.")
         announcer.say(EventName.THRASH_END, "glm", "It is over.")
-    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+    assert [record.levelname for record in caplog.records] == ["WARNING", "ERROR", "INFO"]
+
+
+def test_an_end_names_what_it_ends(announcer: Announcer, events: EventLog) -> None:
+    announcer.say(EventName.MEMORY_NEAR_LIMIT, "glm", "near")
+    announcer.say(EventName.MEMORY_NEAR_LIMIT, "qwen", "near")
+    announcer.say(EventName.RELIEF_EXHAUSTED, "glm", "nothing left")
+    announcer.say(EventName.BACKEND_OOM_KILLED, "glm", "gone")
+    announcer.say(EventName.MEMORY_RECOVERED, "glm", "well")
+    announcer.say(EventName.MEMORY_RECOVERED, "glm", "well")
+    announcer.say(EventName.BACKEND_RECOVERED, "glm", "back")
+    near, other, exhausted, killed, well, again, back = events.since(None)
+    assert well.ended == (near.id, exhausted.id)
+    assert again.ended == ()
+    assert back.ended == (killed.id,)
+    assert [each.ended for each in (near, other, exhausted, killed)] == [()] * 4
+
+
+def test_what_an_earlier_daemon_told_of_is_ended_too(events: EventLog) -> None:
+    announcer = Announcer(events, no_alerts(), FakeClock())
+    for name in (EventName.THRASH_BEGIN, EventName.THRASH_END, EventName.THRASH_BEGIN):
+        announcer.say(name, "glm", "x")
+    later = EventLog(2.0, earlier=events.since(None))
+    Announcer(later, no_alerts(), FakeClock()).say(EventName.THRASH_END, "glm", "It is over.")
+    assert later.since(None)[-1].ended == (events.since(None)[2].id,)
+
+
+def test_what_never_ends_is_forgotten_some_day(announcer: Announcer, events: EventLog) -> None:
+    for number in range(100):
+        announcer.say(EventName.THRASH_BEGIN, f"glm-{number}", "It thrashes.")
+    announcer.say(EventName.THRASH_END, "glm-0", "It is over.")
+    announcer.say(EventName.THRASH_END, "glm-99", "It is over.")
+    first, last = events.last(2)
+    assert first.ended == ()
+    assert last.ended == (events.since(None)[99].id,)
+
+
+@pytest.mark.parametrize("took", [True, False])
+def test_what_the_journal_has_is_not_logged_into_it_again(
+    events: EventLog, caplog: pytest.LogCaptureFixture, took: bool
+) -> None:
+    told: list[Event] = []
+
+    class FakeJournal:
+        def tell(self, event: Event) -> bool:
+            told.append(event)
+            return took
+
+    announcer = Announcer(events, no_alerts(), FakeClock(), FakeJournal())  # type: ignore[arg-type]
+    announcer.say(EventName.THRASH_BEGIN, "glm", "It thrashes.")
+    assert told == events.since(None)
+    assert ("It thrashes." in caplog.text) is not took

@@ -14,11 +14,11 @@ from daemon_fakes import FakeClock
 from fakes.fake_kernel import FakeKernel, usual_kernel
 from running import InProcess, in_process
 
+from moetuned.daemon import alert_delivery
 from moetuned.daemon import app as app_module
 from moetuned.daemon.workers import Lane
 from moetuned.decide import signals
 from moetuned.host.durable_file import lock_directory
-from moetuned.schema.config import ExecAlert
 from moetuned.schema.event import EventName
 
 WATCH = {"watch": {"discover": False}}
@@ -183,9 +183,8 @@ def test_while_it_stops_nothing_is_begun(tmp_path: Path) -> None:
 
 def test_alerts_on_their_way_get_a_moment_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     release = threading.Event()
-    monkeypatch.setattr(app_module.Announcer, "_send", _send_that_waits(release))
-    with rig(tmp_path, WATCH) as it:
-        it.app._announcer.sinks = [ExecAlert(directory="/x")]
+    monkeypatch.setattr(alert_delivery, "deliver", lambda _kind, _event, _config: release.wait(20) and [])
+    with rig(tmp_path, {**WATCH, "alerts": [{"kind": "exec"}]}) as it:
         it.app._announcer.say(EventName.THRASH_BEGIN, None, "x")
         it.app.stop()
         it.tick(5, seconds=0.5)
@@ -193,13 +192,6 @@ def test_alerts_on_their_way_get_a_moment_at_the_end(tmp_path: Path, monkeypatch
         it.tick(6, seconds=0.5)
         assert not it.daemon.loop._running
         release.set()
-
-
-def _send_that_waits(release: threading.Event):
-    def send(self, event, _sink, _number):
-        self._workers.submit(Lane.ALERT, event.id, lambda: release.wait(20), lambda *_: None)
-
-    return send
 
 
 def test_drift_is_an_event(tmp_path: Path) -> None:

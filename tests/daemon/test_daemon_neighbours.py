@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from daemon_fakes import FakeClock, HeldWorkers
+from daemon_fakes import FakeClock, HeldWorkers, no_alerts
 from fakes.own_cgroup import own_cgroup
 from running import backend, free_port, in_process
 
@@ -45,7 +45,7 @@ BEGIN = Begun(
 class Rig:
     def __init__(self) -> None:
         self.clock, self.workers, self.events = FakeClock(), HeldWorkers(), EventLog(1.0)
-        announcer = Announcer(self.events, self.workers, self.clock)  # type: ignore[arg-type]
+        announcer = Announcer(self.events, no_alerts(), self.clock)  # type: ignore[arg-type]
         self.neighbours = Neighbours(self.clock, self.workers, announcer)  # type: ignore[arg-type]
         self.watched = Watched("glm", None, 0.0)
         self.watched.follow_process(ProcessIdentity(10, 100), 0.0)

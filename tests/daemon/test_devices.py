@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from daemon_fakes import FakeClock, HeldWorkers
+from daemon_fakes import FakeClock, HeldWorkers, no_alerts
 
 from moetuned.daemon.announcer import Announcer
 from moetuned.daemon.devices import AGAIN_SECONDS, SAVE_SECONDS, Devices, Found, find_devices
@@ -66,7 +66,7 @@ class Rig:
         self.loop, self.watch, self.watches = Loop(self.clock), FakeWatch(), 0
         self.root, self.state = root, root / "state"
         (root / "sys/block").mkdir(parents=True)
-        announcer = Announcer(self.events, self.workers, self.clock)  # type: ignore[arg-type]
+        announcer = Announcer(self.events, no_alerts(), self.clock)  # type: ignore[arg-type]
         self.devices = Devices(
             self.loop, self.clock, self.workers, announcer, RealFS(str(root)), str(self.state), self._open  # type: ignore[arg-type]
         )  # fmt: skip

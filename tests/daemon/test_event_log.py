@@ -70,3 +70,35 @@ def test_since_never_misses_and_never_repeats(count, capacity, asked):
     known = ids[min(asked, count - 1)]
     newer = [item for item in ids if item > known]
     assert [event.id for event in log.since(known)] == newer[-capacity:]
+
+
+def at(wall: float) -> Event:
+    return Event("", EventName.THRASH_BEGIN, wall, 1.0, "a", "a thrashes")
+
+
+def test_since_a_time():
+    log = EventLog(1.0)
+    events = [log.add(at(wall)) for wall in (10.0, 20.0, 30.0)]
+    assert log.since(20.0) == events[2:]
+    assert log.since(5.0) == events
+    assert log.since(99.0) == []
+
+
+def test_whether_some_are_missing_is_known():
+    log = EventLog(1.0, capacity=2)
+    events = [log.add(at(wall)) for wall in (10.0, 20.0)]
+    assert log.answer(None).complete
+    events.append(log.add(at(30.0)))
+    assert not log.answer(None).complete
+    assert not log.answer(5.0).complete
+    assert log.answer(10.0).complete, "the one that is gone was not after that"
+    assert not log.answer(events[0].id).complete
+    assert log.answer(events[1].id).complete
+    assert log.answer(events[1].id).events == (events[2],)
+
+
+def test_as_many_as_it_takes_may_not_have_been_all():
+    earlier = [EventLog(1.0).add(at(wall)) for wall in (10.0, 20.0)]
+    assert not EventLog(2.0, 2, earlier).answer(None).complete
+    assert EventLog(2.0, 3, earlier).answer(None).complete
+    assert EventLog(2.0, 3, earlier).since(None) == earlier

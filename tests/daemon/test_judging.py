@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from daemon_fakes import FakeClock, HeldWorkers
+from daemon_fakes import FakeClock, HeldWorkers, no_alerts
 
 from moetuned.daemon import hanging, warm_baseline
 from moetuned.daemon.announcer import Announcer
@@ -102,7 +102,7 @@ class Rig:
         self.workers = HeldWorkers()
         self.events = EventLog(1.0)
         self.care = ModelCare(self.loop, self.clock, self.workers)
-        self.judge = Judge(self.clock, self.care, Announcer(self.events, self.workers, self.clock), str(root))
+        self.judge = Judge(self.clock, self.care, Announcer(self.events, no_alerts(), self.clock), str(root))
         self.settings = settings_of(Config(relief=Relief(mode=Mode.ACT)))
         self.watched = Watched("glm", Backend("glm", context=Context(preferred=8192, minimum=1024)), self.clock.now)
         self.owner = Owner()

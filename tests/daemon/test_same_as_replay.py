@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from daemon_fakes import FakeClock, HeldWorkers
+from daemon_fakes import FakeClock, HeldWorkers, no_alerts
 
 from moetuned.cli.record_choice import Choice
 from moetuned.cli.record_run import head_of
@@ -67,7 +67,7 @@ class Machine:
         self.loop = Loop(self.clock)
         workers = HeldWorkers()
         care = ModelCare(self.loop, self.clock, workers)  # type: ignore[arg-type]
-        self.judge = Judge(self.clock, care, Announcer(self.events, workers, self.clock), str(root))  # type: ignore[arg-type]
+        self.judge = Judge(self.clock, care, Announcer(self.events, no_alerts(), self.clock), str(root))  # type: ignore[arg-type]
         self.watched = Watched("lab", None, self.clock.now)
         self.watched.follow_process(subject.process, self.clock.now)
         self.watched.cgroup, self.watched.disks, self.watched.url = subject.cgroup, subject.disks, subject.url

@@ -70,16 +70,71 @@ def test_one_in_flight_a_key_until_it_is_collected(workers: Workers) -> None:
 def test_work_that_hangs_holds_up_its_own_lane_only(workers: Workers) -> None:
     got: list = []
     release = threading.Event()
-    workers.submit(Lane.ALERT, "hangs", release.wait, lambda *_: got.append("hangs"))
-    workers.submit(Lane.ALERT, "behind", int, lambda *_: got.append("behind"))
+    workers.submit(Lane.WORK, "hangs", release.wait, lambda *_: got.append("hangs"))
+    workers.submit(Lane.WORK, "behind", int, lambda *_: got.append("behind"))
     for number in range(5):
         workers.submit(Lane.PROBE, f"probe {number}", int, lambda *_: got.append("probe"))
     collect_until(workers, got, 5)
     assert got == ["probe"] * 5
-    assert workers.waiting(Lane.ALERT) == 2
+    assert workers.waiting(Lane.WORK) == 2
     release.set()
     collect_until(workers, got, 7)
     assert got[5:] == ["hangs", "behind"]
+
+
+def test_alerts_that_hang_hold_up_no_other_until_all_their_threads_do(workers: Workers) -> None:
+    got: list = []
+    release = threading.Event()
+    most = workers_module.SEVERAL[Lane.ALERT]
+    for number in range(most - 1):
+        assert workers.submit(Lane.ALERT, f"hangs {number}", release.wait, lambda *_: got.append("hangs"))
+    for number in range(3):
+        assert workers.submit(Lane.ALERT, f"good {number}", int, lambda *_: got.append("good"))
+    collect_until(workers, got, 3)
+    assert got == ["good"] * 3
+    for number in range(5):
+        workers.submit(Lane.ALERT, f"more {number}", release.wait, lambda *_: got.append("more"))
+    assert sum(thread.name == "lane-alert" for thread in threading.enumerate()) <= most
+    release.set()
+    collect_until(workers, got, 3 + most - 1 + 5)
+
+
+def test_threads_of_alerts_end_when_there_is_nothing_to_do(workers: Workers) -> None:
+    got: list = []
+    for round_ in range(3):
+        seen: list = []
+        for number in range(4):
+            workers.submit(
+                Lane.ALERT,
+                f"alert {number}",
+                lambda seen=seen: seen.append(threading.current_thread()),
+                lambda *_: got.append(1),
+            )
+        collect_until(workers, got, 4 * (round_ + 1))
+        for thread in seen:
+            thread.join(20)
+            assert not thread.is_alive()
+
+
+def test_what_is_kept_is_written_in_order(workers: Workers) -> None:
+    got: list = []
+    wrote: list = []
+    for number in range(20):
+        workers.submit(Lane.KEEP, f"{number}", lambda number=number: wrote.append(number), lambda *_: got.append(1))
+    collect_until(workers, got, 20)
+    assert wrote == list(range(20))
+
+
+def test_without_a_thread_to_be_had_it_is_refused(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_thread(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", no_thread)
+        assert not workers.submit(Lane.KEEP, "a", int, lambda *_: None)
+    got: list = []
+    assert workers.submit(Lane.KEEP, "a", int, lambda *each: got.append(each))
+    collect_until(workers, got, 1)
 
 
 def test_a_full_lane_refuses(workers: Workers) -> None:

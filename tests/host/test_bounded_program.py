@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moetuned.host import bounded_program
-from moetuned.host.bounded_program import printable_lines, run_bounded
+from moetuned.host.bounded_program import Identity, printable_lines, run_bounded
 
 PATH = {"PATH": "/usr/bin:/bin"}
 
@@ -62,3 +62,9 @@ def test_log_lines_are_printable_and_bounded(output: bytes) -> None:
     for line in printable_lines(output):
         assert line.isprintable()
         assert len(line) <= 500
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else")
+def test_it_runs_as_whom_it_is_given_with_no_group_of_this_process() -> None:
+    ended = sh("id -u; id -G", identity=Identity(65534, 65533, (65532,)))
+    assert ended.output.split() == [b"65534", b"65533", b"65532"]

@@ -6,7 +6,8 @@ import pytest
 from moetuned.host import config_files
 from moetuned.host.config_files import load_files, missing_places, unsafe
 from moetuned.parse.config_problem import ConfigError
-from moetuned.schema.config import Backend, Config, ExecAlert, Profile
+from moetuned.schema.alert import ExecAlert
+from moetuned.schema.config import Backend, Config, Profile
 from moetuned.schema.supervise import SuperviseCommand, SuperviseProcess
 
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from moetuned.schema.event import KIND_OF, EventName, is_kind_of, is_wanted
+from moetuned.schema.event import ENDS, KIND_OF, EventName, begun_by, has_end, is_kind_of, is_wanted
 
 
 def test_the_names_are_the_published_ones() -> None:
@@ -30,6 +30,7 @@ def test_the_names_are_the_published_ones() -> None:
         "cache_evicted",
         "tuning_drifted",
         "device_unsuitable",
+        "test",
     }
 
 
@@ -52,3 +53,22 @@ def test_who_wants_an_event_gets_its_kinds() -> None:
 def test_kinds_are_of_one_level() -> None:
     assert not set(KIND_OF) & set(KIND_OF.values())
     assert all(is_kind_of(name, name) for name in EventName)
+
+
+def test_an_end_tells_of_what_it_ends_and_everything_else_of_itself() -> None:
+    assert begun_by(EventName.MEMORY_RECOVERED) == (EventName.MEMORY_NEAR_LIMIT, EventName.RELIEF_EXHAUSTED)
+    assert begun_by(EventName.BACKEND_OOM_KILLED) == begun_by(EventName.BACKEND_RECOVERED) == (EventName.BACKEND_DOWN,)
+    assert begun_by(EventName.TUNING_DRIFTED) == (EventName.TUNING_DRIFTED,)
+
+
+def test_what_has_an_end_and_what_has_none() -> None:
+    assert {name for name in EventName if has_end(name)} == {
+        EventName.THRASH_BEGIN, EventName.MEMORY_NEAR_LIMIT, EventName.RELIEF_EXHAUSTED, EventName.BACKEND_RESTARTING,
+        EventName.BACKEND_DOWN, *KIND_OF,
+    }  # fmt: skip
+
+
+def test_an_end_ends_no_kind_and_no_end() -> None:
+    begun = [name for names in ENDS.values() for name in names]
+    assert len(set(begun)) == len(begun)
+    assert not set(begun) & (set(KIND_OF) | set(ENDS))
