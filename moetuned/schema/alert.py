@@ -218,6 +218,14 @@ class MailAlert(Sink, frozen=True, tag="mail"):
 Alert = ExecAlert | WebhookAlert | AlertmanagerAlert | NtfyAlert | DesktopAlert | MailAlert
 
 
+JOURNAL = "journal"
+"""Kind and name of the sink that is always on."""
+
+
+class JournalAlert(Sink, frozen=True, tag=JOURNAL):
+    """Every event in systemd's journal. No config names it."""
+
+
 def kind_of_sink(sink: Sink) -> str:
     """Its kind, as the configuration writes it; the name of its module in `moetuned/alerts`."""
     return str(type(sink).__struct_config__.tag)
