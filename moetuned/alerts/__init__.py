@@ -9,6 +9,9 @@ A sink is a module `alerts/<kind>.py`; `kind` is what the configuration says. It
   waits.
 - `KEPT`: whether what could not be delivered is kept on disk and tried again (False when the module does not say); then `send` says with
   `retry` whether that makes sense.
+- `REPEAT_SECONDS`: what began, was delivered and has not ended is delivered again so often (never when the module does not say).
+
+A delivery that went well for one of several results and wants no `retry` counts as delivered; what the others say is logged.
 
 The daemon imports the modules that its config names. It is small: http, ssl, email and whatever else is large are imported inside `send`.
 """
@@ -58,6 +61,7 @@ class SinkKind(msgspec.Struct, frozen=True):
     target: Callable[[Any], str]
     runs: Runs
     kept: bool
+    repeat_seconds: float | None = None
 
 
 def kinds() -> list[str]:
@@ -70,4 +74,10 @@ def find(kind: str) -> SinkKind:
     if kind not in kinds():
         raise LookupError(f"alerts: there is no sink {kind!r}; there are: {', '.join(kinds())}")
     module = importlib.import_module(f"{__name__}.{kind}")
-    return SinkKind(module.send, module.target, getattr(module, "RUNS", Runs.CHILD), getattr(module, "KEPT", False))
+    return SinkKind(
+        module.send,
+        module.target,
+        getattr(module, "RUNS", Runs.CHILD),
+        getattr(module, "KEPT", False),
+        getattr(module, "REPEAT_SECONDS", None),
+    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -17,9 +17,10 @@ import msgspec
 from moetuned.alerts import SinkKind, SinkResult
 from moetuned.daemon import alert_delivery
 from moetuned.daemon.workers import Lane, Workers
-from moetuned.decide import alert_gate, alert_queue
+from moetuned.decide import alert_gate, alert_queue, alert_repeat
 from moetuned.decide.alert_gate import Gate, Moment, Rules, Told
 from moetuned.decide.alert_queue import Outbox, Outcome
+from moetuned.decide.alert_repeat import Repeats
 from moetuned.host.clock import Clock
 from moetuned.parse.config_values import at_most, quiet_hours
 from moetuned.schema.alert import Sink, kind_of_sink
@@ -58,7 +59,10 @@ class AlertSink:
         self.reconfigure(config)
         self._gate = Gate()
         self._outbox = Outbox()
-        self._sending: Literal["queue", "test"] | None = None
+        self._repeats = Repeats()
+        self._repeat_failed = ""
+        """What the last repeat failed with; empty where it did not."""
+        self._sending: Literal["queue", "test", "repeat"] | None = None
         """Whose delivery is on its way: of the first that waits, or the test."""
         self._test: Event | None = None
         self._next_try: float | None = None
@@ -102,14 +106,17 @@ class AlertSink:
         self._gate, going = alert_gate.hear(self._gate, self._rules, event, self._moment())
         self._put(going, before)
 
-    def tick(self) -> None:
-        """Time has gone by: tell what was held and may go, try again what is due."""
+    def tick(self, backends: Collection[str] = ()) -> None:
+        """Time has gone by: tell what was held and may go, try again what is due, repeat what goes on. `backends`: all that are watched."""
         if self._gate.held:
             before = self._gate
             self._gate, going = alert_gate.release(self._gate, self._rules, self._moment())
             self._put(going, before)
         if self._next_try is not None and self._clock.monotonic() >= self._next_try:
             self._next_try = None
+        if self._kind is not None and self._kind.repeat_seconds is not None:
+            now = self._clock.monotonic()
+            self._repeats = alert_repeat.tick(self._repeats, backends, now, self._kind.repeat_seconds)
         self._send()
 
     def test(self, event: Event) -> None:
@@ -176,13 +183,20 @@ class AlertSink:
     def _send(self) -> None:
         if self._sending is not None or self._kind is None or self._gone:
             return
-        kind, config, test = self._kind, self.config, self._test
-        if test is not None:
-            event = test
-        elif self._outbox.waiting and self._next_try is None:
+        kind, config = self._kind, self.config
+        sending: Literal["queue", "test", "repeat"]
+        if self._test is not None:
+            sending, event = "test", self._test
+        elif self._outbox.waiting:
+            if self._next_try is not None:
+                return
             self._outbox, event = alert_queue.begin(self._outbox)
+            sending = "queue"
         else:
-            return
+            self._repeats, again = alert_repeat.take(self._repeats)
+            if again is None:
+                return
+            sending, event = "repeat", again
 
         def done(results: Any, error: BaseException | None) -> None:
             if error is not None:
@@ -190,26 +204,32 @@ class AlertSink:
             self._sending = None
             if self._gone:
                 return
-            if test is not None:
+            if sending == "test":
                 self._test, self._tested = None, self._delivery(event, results)
-            else:
+            elif sending == "queue":
                 self._settle(event, results)
+            else:
+                self._log_repeat(self._delivery(event, results))
             self._send()
 
         work = partial(alert_delivery.deliver, kind, event, config)
         if self._workers.submit(Lane.ALERT, f"alert sink {self.name}", work, done):  # else the next tick tries again
-            self._sending = "queue" if test is None else "test"
+            self._sending = sending
 
     def _settle(self, event: Event, results: Sequence[SinkResult]) -> None:
         ok = all(each.ok for each in results)
         again = self.is_kept and any(not each.ok and each.retry for each in results)
-        outcome = Outcome.DELIVERED if ok else Outcome.AGAIN if again else Outcome.REFUSED
+        reached = ok or any(each.ok for each in results)
+        outcome = Outcome.AGAIN if again else Outcome.DELIVERED if reached else Outcome.REFUSED
         tries = self._outbox.tries
         self._outbox, given_up = alert_queue.settle(self._outbox, outcome, self._clock.wall())
         delivery = self._delivery(event, results)
         self._log(delivery, outcome, tries)
         self._last = delivery
         self._next_try = None
+        if outcome is Outcome.DELIVERED and self._kind is not None and self._kind.repeat_seconds is not None:
+            now = self._clock.monotonic()
+            self._repeats = alert_repeat.delivered(self._repeats, event, now, self._kind.repeat_seconds)
         if given_up is not None and self.is_kept:
             self._lose(
                 given_up, delivery.detail if outcome is Outcome.REFUSED else "it could not be delivered for days"
@@ -238,12 +258,20 @@ class AlertSink:
                 after,
                 format_duration(now.duration_seconds),
             )
+            if not now.ok:
+                log.warning("alert sink %s: %s did not reach all: %s", self.name, now.event, now.detail)
         elif outcome is Outcome.REFUSED:
             log.warning("alert sink %s: %s is not delivered: %s", self.name, now.event, now.detail)
         elif not tries or (self._last is not None and self._last.detail != now.detail):
             log.warning(
                 "alert sink %s: %s is not delivered yet, it is tried again: %s", self.name, now.event, now.detail
             )
+
+    def _log_repeat(self, now: DeliveryView) -> None:
+        """A repeat that fails is told once; the next one comes by itself."""
+        if not now.ok and self._repeat_failed != now.detail:
+            log.warning("alert sink %s: it could not be told that %s goes on: %s", self.name, now.event, now.detail)
+        self._repeat_failed = "" if now.ok else now.detail
 
 
 def rules_of(config: Sink) -> Rules:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from moetuned import alerts
 from moetuned.daemon.alert_sink import AlertSink
@@ -86,10 +86,10 @@ class Alerting:
         for sink in self._sinks:
             sink.hear(event)
 
-    def tick(self) -> None:
-        """Time has gone by."""
+    def tick(self, backends: Collection[str] = ()) -> None:
+        """Time has gone by. `backends`: all that are watched."""
         for sink in self._all:
-            sink.tick()
+            sink.tick(backends)
         if self._keep_again is not None and self._clock.monotonic() >= self._keep_again:
             self._keep_again = None
             self._keep()

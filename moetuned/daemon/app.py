@@ -300,7 +300,7 @@ class App:
         for watched in self._roster:
             self._probing.ask(watched)
         self._watch_settings(now)
-        self._alerting.tick()
+        self._alerting.tick(self._roster.names)
         self._pressure.follow(self._roster)
         self._set_pace(since)
         self._cost.end(self._clock.monotonic() - now)

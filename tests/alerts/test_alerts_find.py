@@ -31,3 +31,13 @@ def test_every_sink_has_a_manual_entry_and_send():
         module = importlib.import_module(f"moetuned.alerts.{kind}")
         assert module.__doc__
         assert callable(module.send)
+
+
+def test_what_the_daemon_imports_of_sinks_is_small():
+    large = {"http.client", "ssl", "email", "email.message", "urllib.request", "urllib.parse", "asyncio", "html"}
+    code = (
+        "import sys; from moetuned import alerts; before = set(sys.modules); [alerts.find(kind) for kind in alerts.kinds()]\n"
+        "print('\\n'.join(set(sys.modules) - before))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not large & set(done.stdout.split())

@@ -253,3 +253,82 @@ def test_without_a_module_it_takes_nothing() -> None:
     rig.hear()
     assert not rig.sink.pending
     assert rig.sink.view().target == ""
+
+
+def repeating() -> Rig:
+    rig = Rig()
+    rig.kind = msgspec.structs.replace(rig.kind, repeat_seconds=240.0)
+    rig.sink = rig.made(WebhookAlert(url="http://127.0.0.1:1/"))
+    return rig
+
+
+def tick_after(rig: Rig, seconds: float, *backends: str) -> None:
+    rig.clock.now += seconds
+    rig.sink.tick(backends)
+
+
+def test_what_goes_on_is_told_again_until_its_end_is_delivered() -> None:
+    rig = repeating()
+    begin = rig.hear(N.THRASH_BEGIN)
+    rig.deliver(OK)
+    before = rig.sink.view()
+    for _ in range(2):
+        tick_after(rig, 239.0, "glm")
+        assert rig.workers.jobs == []
+        tick_after(rig, 1.0, "glm")
+        rig.deliver(OK)
+    assert rig.ids == [begin.id] * 3
+    assert rig.sink.view() == before, "a repeat is no delivery of its own"
+    tick_after(rig, 239.0, "glm")
+    end = rig.hear(N.THRASH_END)
+    rig.deliver(OK)
+    tick_after(rig, 1.0, "glm")
+    assert rig.workers.jobs == []
+    assert rig.ids == [begin.id] * 3 + [end.id]
+
+
+def test_a_repeat_waits_for_what_waits_and_its_failure_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    rig = repeating()
+    begin = rig.hear(N.THRASH_BEGIN)
+    rig.deliver(OK)
+    other = rig.hear()
+    rig.deliver(AGAIN)
+    rig.sink._next_try = rig.clock.now + 1000.0
+    tick_after(rig, 240.0, "glm")
+    assert rig.workers.jobs == []
+    tick_after(rig, 760.0, "glm")
+    rig.deliver(OK)
+    for _ in range(3):
+        assert len(rig.workers.jobs) == 1
+        rig.deliver(AGAIN)
+        tick_after(rig, 240.0, "glm")
+    assert rig.ids == [begin.id, other.id, other.id, *[begin.id] * 3]
+    assert caplog.text.count("it could not be told that thrash_begin goes on: a answered 503") == 1
+    assert rig.sink.view().waiting == 0
+
+
+def test_nothing_is_repeated_for_a_sink_that_does_not_ask_or_a_backend_that_is_gone() -> None:
+    for rig, backend in ((Rig(), "glm"), (repeating(), "qwen")):
+        rig.hear(N.THRASH_BEGIN)
+        rig.deliver(OK)
+        tick_after(rig, 1000.0, backend)
+        assert rig.workers.jobs == []
+
+
+def test_what_was_not_delivered_is_not_repeated() -> None:
+    rig = repeating()
+    rig.hear(N.THRASH_BEGIN)
+    rig.deliver(REFUSED)
+    tick_after(rig, 1000.0, "glm")
+    assert rig.workers.jobs == []
+
+
+def test_what_reached_one_of_several_is_delivered_and_the_others_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    rig = Rig()
+    rig.hear(N.THRASH_BEGIN)
+    rig.deliver([*OK, *REFUSED])
+    assert "thrash_begin did not reach all: a answered 404" in caplog.text
+    assert rig.sink.view().last.ok is False
+    rig.hear(N.THRASH_END)
+    rig.deliver(OK)
+    assert [event.name for event in rig.sent] == [N.THRASH_BEGIN, N.THRASH_END]
