@@ -95,8 +95,13 @@ def _sample_section(field: inspect.Field) -> Iterator[str]:
     if _list_type(field.type) is not None:
         example = _INSTALLED.get(name) or _EXAMPLES[name]
         off = name not in _INSTALLED
+        shared = _shared(kinds)
+        if shared:
+            yield "# Keys of every item:"
+            for each in shared.values():
+                yield from _key_prose(each, "#   ")
         for kind in kinds:
-            yield from _item_prose(kind)
+            yield from _item_prose(kind, shared)
         lines = [f"{name}:", *(f"  {line}" for line in example.split("\n"))]
         yield from (_off(line) if off else line for line in lines)
         return
@@ -116,11 +121,25 @@ def _off(line: str) -> str:
     return f"{line[: len(line) - len(words)]}#{words}"
 
 
-def _item_prose(kind: inspect.StructType) -> Iterator[str]:
-    """What the keys of a list's items are for."""
+def _shared(kinds: list[inspect.StructType]) -> dict[str, inspect.Field]:
+    """The keys that mean the same in each of several kinds of items; none where there is one kind."""
+    if len(kinds) < 2:
+        return {}
+    described = [{field.encode_name: _description(field.type) for field in _fields(kind)} for kind in kinds]
+    return {
+        field.encode_name: field
+        for field in _fields(kinds[-1])
+        if all(each.get(field.encode_name) == described[-1][field.encode_name] for each in described)
+    }
+
+
+def _item_prose(kind: inspect.StructType, shared: Mapping[str, inspect.Field]) -> Iterator[str]:
+    """What the keys of a list's items are for, without those that all kinds share."""
     tag = f" ({kind.tag_field}: {kind.tag})" if kind.tag_field else ""
-    yield f"# Keys of an item{tag}:"
+    yield from _prose(f"Keys of an item{tag}{f' - {_first_line(kind)}' if shared else ':'}", "# ", hanging=True)
     for each in _fields(kind):
+        if each.encode_name in shared:
+            continue
         yield from _key_prose(each, "#   ")
         for inner in _structs(each.type):
             margin = "#     "
@@ -153,6 +172,13 @@ def reference_page() -> str:
 
 
 def _page(info: inspect.Type, path: tuple[str, ...]) -> Iterator[str]:
+    shared = _shared(_structs(info))
+    if shared:
+        yield f"## {'.'.join(path)} (every kind)"
+        yield ""
+        yield from _table_head()
+        yield from (_row(field, path) for field in shared.values())
+        yield ""
     for kind in _structs(info):
         if path:
             tag = f" ({kind.tag_field}: {kind.tag})" if kind.tag_field else ""
@@ -160,29 +186,35 @@ def _page(info: inspect.Type, path: tuple[str, ...]) -> Iterator[str]:
             yield ""
         yield _first_line(kind)
         yield ""
-        yield from _table(kind, path)
+        yield from _table(kind, path, shared)
         yield ""
         for field in _fields(kind):
             step = f"{field.encode_name}[]" if _list_type(field.type) is not None else field.encode_name
             yield from _page(field.type, (*path, step))
 
 
-def _table(kind: inspect.StructType, path: tuple[str, ...]) -> Iterator[str]:
-    fields = _fields(kind)
+def _table_head() -> tuple[str, str]:
+    return "| key | type | default | what it is |", "|---|---|---|---|"
+
+
+def _table(kind: inspect.StructType, path: tuple[str, ...], shared: Mapping[str, inspect.Field]) -> Iterator[str]:
+    fields = [field for field in _fields(kind) if field.encode_name not in shared]
     if not fields and kind.tag_field is None:
         return
-    yield "| key | type | default | what it is |"
-    yield "|---|---|---|---|"
+    yield from _table_head()
     if kind.tag_field is not None:
         yield f"| `{kind.tag_field}` | `{kind.tag}` | *required* | Says that this is an item of this kind. |"
-    for field in fields:
-        default = "*required*" if field.required else f"`{_default_text(field)}`"
-        link = ".".join((*path, field.encode_name))
-        text = _description(field.type).replace("|", "\\|")
-        if _structs(field.type):
-            text += f" See `{link}{'[]' if _list_type(field.type) is not None else ''}`."
-            default = "*required*" if field.required else "see there"
-        yield f"| `{field.encode_name}` | {_type_text(field.type)} | {default} | {text} |"
+    yield from (_row(field, path) for field in fields)
+
+
+def _row(field: inspect.Field, path: tuple[str, ...]) -> str:
+    default = "*required*" if field.required else f"`{_default_text(field)}`"
+    link = ".".join((*path, field.encode_name))
+    text = _description(field.type).replace("|", "\\|")
+    if _structs(field.type):
+        text += f" See `{link}{'[]' if _list_type(field.type) is not None else ''}`."
+        default = "*required*" if field.required else "see there"
+    return f"| `{field.encode_name}` | {_type_text(field.type)} | {default} | {text} |"
 
 
 def _type_text(info: inspect.Type) -> str:
