@@ -13,7 +13,7 @@ import msgspec
 import moetuned
 from moetuned.alerts import Runs, SinkKind, SinkResult
 from moetuned.host.bounded_program import printable_lines, run_bounded
-from moetuned.schema.alert import Alert
+from moetuned.schema.alert import Sink
 from moetuned.schema.event import Event
 from moetuned.schema.units import parse_duration
 
@@ -23,7 +23,7 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _START = "import sys; sys.path.insert(0, sys.argv[1]); from moetuned.alerts.__main__ import main; sys.exit(main())"
 
 
-def deliver(kind: SinkKind, event: Event, config: Alert) -> Sequence[SinkResult]:
+def deliver(kind: SinkKind, event: Event, config: Sink) -> Sequence[SinkResult]:
     """What became of it. Never raises for what the sink does or meets."""
     if kind.runs is not Runs.CHILD:
         return kind.send(event, config)

@@ -23,7 +23,7 @@ from moetuned.decide.alert_queue import Outbox, Outcome
 from moetuned.decide.alert_repeat import Repeats
 from moetuned.host.clock import Clock
 from moetuned.parse.config_values import at_most, quiet_hours
-from moetuned.schema.alert import Alert, kind_of_sink
+from moetuned.schema.alert import Sink, kind_of_sink
 from moetuned.schema.alert_view import AlertSinkView, DeliveryView
 from moetuned.schema.event import Event
 from moetuned.schema.units import format_duration, parse_duration
@@ -40,7 +40,7 @@ class AlertSink:
     def __init__(
         self,
         name: str,
-        config: Alert,
+        config: Sink,
         kind: SinkKind | None,
         workers: Workers,
         clock: Clock,
@@ -71,7 +71,7 @@ class AlertSink:
         self._tested: DeliveryView | None = None
         self._gone = False
 
-    def reconfigure(self, config: Alert) -> None:
+    def reconfigure(self, config: Sink) -> None:
         """Go on with another configuration of the same kind."""
         self.config = config
         self._rules = rules_of(config)
@@ -274,7 +274,7 @@ class AlertSink:
         self._repeat_failed = "" if now.ok else now.detail
 
 
-def rules_of(config: Alert) -> Rules:
+def rules_of(config: Sink) -> Rules:
     """What the sink's configuration wants. Raises ValueError for one that was not checked."""
     return Rules(
         on=frozenset(config.on),

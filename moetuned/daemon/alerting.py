@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Collection, Sequence
 
 from moetuned import alerts
 from moetuned.daemon.alert_sink import AlertSink
 from moetuned.daemon.workers import Lane, Workers
 from moetuned.host.clock import Clock
-from moetuned.schema.alert import Alert, kind_of_sink, sink_names
+from moetuned.schema.alert import JOURNAL, Alert, JournalAlert, kind_of_sink, sink_names
 from moetuned.schema.alert_view import AlertsAnswer
 from moetuned.schema.event import Event
 from moetuned.state import alert_store
@@ -30,6 +31,8 @@ class Alerting:
         self._directory = directory
         self._boot_id = boot_id
         self._sinks: list[AlertSink] = []
+        self._journal: AlertSink | None = None
+        """Who announces tells it himself; here it can be seen and tried."""
         self._dirty: dict[str, AlertSink] = {}
         self._forget = False
         self._keep_again: float | None = None
@@ -48,8 +51,19 @@ class Alerting:
         for sink in known.values():
             sink.leave()
             self._dirty.pop(sink.name, None)
+        journal = alerts.find(JOURNAL)
+        there = os.path.exists(journal.target(None))
+        self._journal = (
+            AlertSink(JOURNAL, JournalAlert(), journal, self._workers, self._clock, lambda _sink: None)
+            if there
+            else None
+        )
         self._forget = True
         self._keep()
+
+    @property
+    def _all(self) -> list[AlertSink]:
+        return self._sinks if self._journal is None else [self._journal, *self._sinks]
 
     def _made(self, name: str, config: Alert) -> AlertSink:
         problem = None
@@ -74,7 +88,7 @@ class Alerting:
 
     def tick(self, backends: Collection[str] = ()) -> None:
         """Time has gone by. `backends`: all that are watched."""
-        for sink in self._sinks:
+        for sink in self._all:
             sink.tick(backends)
         if self._keep_again is not None and self._clock.monotonic() >= self._keep_again:
             self._keep_again = None
@@ -82,7 +96,7 @@ class Alerting:
 
     def test(self, event: Event, name: str | None) -> tuple[str, ...]:
         """Send a test to the sink `name`, or to all (None); the names of those that get it. Raises LookupError."""
-        chosen = [sink for sink in self._sinks if name is None or sink.name == name]
+        chosen = [sink for sink in self._all if name is None or sink.name == name]
         if name is not None and not chosen:
             raise LookupError(f"there is no alert sink {name!r}; there are: {', '.join(self.names) or 'none'}")
         for sink in chosen:
@@ -92,17 +106,17 @@ class Alerting:
     @property
     def names(self) -> tuple[str, ...]:
         """What the sinks are called, in the config's order."""
-        return tuple(sink.name for sink in self._sinks)
+        return tuple(sink.name for sink in self._all)
 
     @property
     def pending(self) -> bool:
         """Whether anything is on its way, or waits to be written to the disk."""
         written = not self._dirty or self._keep_again is not None
-        return any(sink.pending for sink in self._sinks) or not written or bool(self._workers.waiting(Lane.KEEP))
+        return any(sink.pending for sink in self._all) or not written or bool(self._workers.waiting(Lane.KEEP))
 
     def view(self) -> AlertsAnswer:
         """How each is."""
-        return AlertsAnswer(tuple(sink.view() for sink in self._sinks))
+        return AlertsAnswer(tuple(sink.view() for sink in self._all))
 
     def _note_change(self, sink: AlertSink) -> None:
         self._dirty[sink.name] = sink

@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Iterator
 
 import msgspec
 
+from moetuned.parse.config_alert_check import check_alerts
 from moetuned.parse.config_backend_check import check_backends
-from moetuned.parse.config_label_check import check_labels
 from moetuned.parse.config_problem import Problem, any_of, key_path, shown
 from moetuned.parse.config_swap_check import check_swap
 from moetuned.parse.config_values import (
@@ -24,7 +24,6 @@ from moetuned.parse.config_values import (
     socket_path_problem,
     url_port,
 )
-from moetuned.schema.alert import AlertmanagerAlert, ExecAlert
 from moetuned.schema.config import Config, Mode, Profile
 from moetuned.schema.supervise import SuperviseNone
 from moetuned.schema.units import parse_bytes
@@ -37,7 +36,6 @@ _COOL_DOWN_SECONDS = (10.0, 86400.0)
 _SETTLE_SECONDS = (1.0, 600.0)
 _DRAIN_SECONDS = (0.0, 600.0)
 _HUNG_SECONDS = (60.0, 86400.0)
-_HOOK_SECONDS = (0.1, 600.0)
 _TEXTFILE_SECONDS = (5.0, 3600.0)
 _OF_DEVICES = ("read_ahead", "scheduler", "nr_requests")
 """Keys of `tuning` that are set for the disks under the backends' models."""
@@ -59,7 +57,7 @@ def check(
         *_check_warm(config),
         *_check_limits(config),
         *_check_relief(config),
-        *_check_alerts(config),
+        *check_alerts(config),
         *_check_api(config),
         *_check_metrics(config),
     ]
@@ -179,27 +177,6 @@ def _check_relief(config: Config) -> Iterator[Problem]:
     if relief.mode is Mode.ACT and all(isinstance(backend.supervise, SuperviseNone) for backend in config.backends):
         hint = "there is no backend that moetuned may restart; give one with supervise: {by: process, …}, or by: systemd, docker or command"
         yield _warning(("relief", "mode"), str(relief.mode), hint)
-
-
-def _check_alerts(config: Config) -> Iterator[Problem]:
-    for index, alert in enumerate(config.alerts):
-        path = ("alerts", index)
-        yield from _duration((*path, "timeout"), alert.timeout, _HOOK_SECONDS)
-        for twice in {name for name in alert.on if alert.on.count(name) > 1}:
-            yield _warning((*path, "on"), str(twice), "is named twice")
-        if isinstance(alert, AlertmanagerAlert):
-            yield from check_labels(path, alert.labels)
-        if not isinstance(alert, ExecAlert):
-            continue
-        if not alert.directory.startswith("/"):
-            yield _error((*path, "directory"), alert.directory, "must be an absolute path")
-        for earlier, other in enumerate(config.alerts[:index]):
-            if isinstance(other, ExecAlert) and other.directory.rstrip("/") == alert.directory.rstrip("/"):
-                hint = (
-                    f"the same directory as alerts[{earlier}]; join the two, or its hooks may run twice for one event"
-                )
-                yield _error((*path, "directory"), alert.directory, hint)
-                break
 
 
 def _check_api(config: Config) -> Iterator[Problem]:

@@ -96,8 +96,13 @@ def _sample_section(field: inspect.Field) -> Iterator[str]:
     if _list_type(field.type) is not None:
         example = _INSTALLED.get(name) or _EXAMPLES[name]
         off = name not in _INSTALLED
+        shared = _shared(kinds)
+        if shared:
+            yield "# Keys of every item:"
+            for each in shared.values():
+                yield from _key_prose(each, "#   ")
         for kind in kinds:
-            yield from _item_prose(kind)
+            yield from _item_prose(kind, shared)
         lines = [f"{name}:", *(f"  {line}" for line in example.split("\n"))]
         yield from (_off(line) if off else line for line in lines)
         return
@@ -117,11 +122,25 @@ def _off(line: str) -> str:
     return f"{line[: len(line) - len(words)]}#{words}"
 
 
-def _item_prose(kind: inspect.StructType) -> Iterator[str]:
-    """What the keys of a list's items are for."""
+def _shared(kinds: list[inspect.StructType]) -> dict[str, inspect.Field]:
+    """The keys that mean the same in each of several kinds of items; none where there is one kind."""
+    if len(kinds) < 2:
+        return {}
+    described = [{field.encode_name: _description(field.type) for field in _fields(kind)} for kind in kinds]
+    return {
+        field.encode_name: field
+        for field in _fields(kinds[-1])
+        if all(each.get(field.encode_name) == described[-1][field.encode_name] for each in described)
+    }
+
+
+def _item_prose(kind: inspect.StructType, shared: Mapping[str, inspect.Field]) -> Iterator[str]:
+    """What the keys of a list's items are for, without those that all kinds share."""
     tag = f" ({kind.tag_field}: {kind.tag})" if kind.tag_field else ""
-    yield f"# Keys of an item{tag}:"
+    yield from _prose(f"Keys of an item{tag}{f' - {_first_line(kind)}' if shared else ':'}", "# ", hanging=True)
     for each in _fields(kind):
+        if each.encode_name in shared:
+            continue
         yield from _key_prose(each, "#   ")
         for inner in _structs(each.type):
             margin = "#     "
@@ -178,23 +197,33 @@ def reference_page() -> str:
 
 
 def _sections(info: inspect.Type, path: tuple[str, ...]) -> Iterator[Section]:
-    for kind in _structs(info):
+    kinds = _structs(info)
+    shared = _shared(kinds)
+    if shared:
+        own = tuple(_key(field, path) for field in shared.values())
+        yield Section(f"{'.'.join(path)} (every kind)", "What every kind has.", own)
+    for kind in kinds:
         tag = f" ({kind.tag_field}: {kind.tag})" if kind.tag_field else ""
-        yield Section(f"{'.'.join(path)}{tag}", _first_line(kind), tuple(_keys(kind, path)))
+        yield Section(f"{'.'.join(path)}{tag}", _first_line(kind), tuple(_keys(kind, path, shared)))
         for field in _fields(kind):
             step = f"{field.encode_name}[]" if _list_type(field.type) is not None else field.encode_name
             yield from _sections(field.type, (*path, step))
 
 
-def _keys(kind: inspect.StructType, path: tuple[str, ...]) -> Iterator[Key]:
+def _keys(kind: inspect.StructType, path: tuple[str, ...], shared: Mapping[str, inspect.Field]) -> Iterator[Key]:
     if kind.tag_field is not None:
         yield Key(kind.tag_field, f"`{kind.tag}`", True, "", "Says that this is an item of this kind.")
     for field in _fields(kind):
-        place = None
-        if _structs(field.type):
-            place = ".".join((*path, field.encode_name)) + ("[]" if _list_type(field.type) is not None else "")
-        default = "" if field.required else _default_text(field)
-        yield Key(field.encode_name, _type_text(field.type), field.required, default, _description(field.type), place)
+        if field.encode_name not in shared:
+            yield _key(field, path)
+
+
+def _key(field: inspect.Field, path: tuple[str, ...]) -> Key:
+    place = None
+    if _structs(field.type):
+        place = ".".join((*path, field.encode_name)) + ("[]" if _list_type(field.type) is not None else "")
+    default = "" if field.required else _default_text(field)
+    return Key(field.encode_name, _type_text(field.type), field.required, default, _description(field.type), place)
 
 
 def _page(section: Section) -> Iterator[str]:

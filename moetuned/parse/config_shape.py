@@ -129,6 +129,10 @@ class _Shaper:
         if not isinstance(node, MapNode):
             self.problem(node, path, _shown_node(node), "must be keys with values, e.g. name: value")
             return None
+        allowed = _words(info.key_type)
+        for key, value in node.entries.items():
+            if allowed and key not in allowed:
+                self.problem(value, (*path, key), None, f"unknown key: {_not_allowed(key, allowed)}", node.lines[key])
         return {key: self.any(value, info.value_type, (*path, key)) for key, value in node.entries.items()}
 
     def scalar(self, node: Node, options: Sequence[inspect.Type], path: _Path, allowed: str | None) -> object:

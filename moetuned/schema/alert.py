@@ -54,6 +54,13 @@ SecretFile = Annotated[
         extra={"allowed": "must be an absolute path, e.g. /etc/moetuned/secrets/alerts"},
     ),
 ]
+Ends = Annotated[
+    bool,
+    Meta(
+        description="Also tell the end of what was told, such as thrash_end after thrash_begin, where on: does not name it. A sink of kind exec "
+        "does so only where this says true."
+    ),
+]
 Priority = Literal["min", "low", "default", "high", "urgent"]
 
 
@@ -82,12 +89,7 @@ class Sink(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
             "backend_oom_killed, backend_hung, backend_model_missing, backend_port_taken and backend_crash_loop."
         ),
     ] = []
-    ends: Annotated[
-        bool,
-        Meta(
-            description="Also tell the end of what was told, such as thrash_end after thrash_begin, where on: does not name it."
-        ),
-    ] = True
+    ends: Ends = True
     backends: Annotated[
         list[str],
         Meta(description="Only what is about these backends; unset or empty: all, and what is about the machine."),
@@ -129,12 +131,7 @@ class ExecAlert(Sink, frozen=True, tag="exec"):
     directory: Annotated[str, Meta(description="Directory owned by root and writable by nobody else.")] = (
         "/etc/moetuned/hooks.d"
     )
-    ends: Annotated[
-        bool,
-        Meta(
-            description="Also run for the end of what was told, such as thrash_end after thrash_begin, where on: does not name it."
-        ),
-    ] = False
+    ends: Ends = False
 
 
 class WebhookAlert(Sink, frozen=True, tag="webhook"):
@@ -216,6 +213,14 @@ class MailAlert(Sink, frozen=True, tag="mail"):
 
 
 Alert = ExecAlert | WebhookAlert | AlertmanagerAlert | NtfyAlert | DesktopAlert | MailAlert
+
+
+JOURNAL = "journal"
+"""Kind and name of the sink that is always on."""
+
+
+class JournalAlert(Sink, frozen=True, tag=JOURNAL):
+    """Every event in systemd's journal. No config names it."""
 
 
 def kind_of_sink(sink: Sink) -> str:

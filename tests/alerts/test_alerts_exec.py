@@ -287,3 +287,5 @@ def test_shipped_tell_user_tells_and_is_quiet_for_other_events(hooks, tmp_path):
     (tmp_path / "told").unlink()
     assert run(hooks, name=EventName.THRASH_END)[0].ok
     assert not (tmp_path / "told").exists()
+    assert run(hooks, name=EventName.TEST, message="This is a test.")[0].ok
+    assert (tmp_path / "told").read_text() == "moetuned: a test\nThis is a test.\n"

@@ -3,10 +3,13 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
+from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from moetuned import alerts
+from moetuned.schema.alert import JOURNAL, Alert
 
 
 def test_find_by_name():
@@ -26,11 +29,24 @@ def test_finding_kinds_imports_none():
     assert done.stdout == "[]\n"
 
 
-def test_every_sink_has_a_manual_entry_and_send():
-    for kind in alerts.kinds():
-        module = importlib.import_module(f"moetuned.alerts.{kind}")
-        assert module.__doc__
-        assert callable(module.send)
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("kind", alerts.kinds())
+def test_every_sink_is_whole(kind):
+    """Its manual entry, what the daemon needs of it, its test, and its place in the docs with an example."""
+    module = importlib.import_module(f"moetuned.alerts.{kind}")
+    assert (module.__doc__ or "").startswith(f"Sink `{kind}`: ")
+    assert alerts.find(kind).send is module.send
+    assert (ROOT / "tests" / "alerts" / f"test_alerts_{kind}.py").exists()
+    sinks = (ROOT / "docs" / "alerts.md").read_text().partition("\n## Sinks\n")[2].partition("\n## ")[0]
+    section = sinks.partition(f"\n### {kind}\n")[2].partition("\n### ")[0]
+    assert f"kind: {kind}\n" in section or kind == JOURNAL
+    assert "\n```" in section
+
+
+def test_what_a_config_may_name_is_there():
+    assert {str(each.__struct_config__.tag) for each in get_args(Alert)} == {*alerts.kinds()} - {JOURNAL}
 
 
 def test_what_the_daemon_imports_of_sinks_is_small():

@@ -31,6 +31,7 @@ class Rig:
         self.results = [SinkResult("a", True, "taken")]
         self.sent: list[tuple[str, str]] = []
         self.number = 0
+        self.journal = "/nonexistent"
 
     def started(self, boot: str = "boot") -> Alerting:
         return Alerting(self.workers, self.clock, self.directory, boot)  # type: ignore[arg-type]
@@ -43,7 +44,8 @@ class Rig:
             self.sent.append((kind, event.id))
             return self.results
 
-        return SinkKind(send, lambda _config: kind, Runs.THREAD, kind == "webhook")
+        target = self.journal if kind == "journal" else kind
+        return SinkKind(send, lambda _config: target, Runs.THREAD, kind == "webhook")
 
     def hear(self, name: EventName = N.TUNING_DRIFTED) -> None:
         self.number += 1
@@ -193,3 +195,19 @@ def test_nothing_is_written_where_there_is_nothing_to_keep(rig: Rig) -> None:
     rig.alerting.configure([])
     rig.keep()
     assert not os.path.exists(rig.directory)
+
+
+def test_the_journal_is_seen_and_tried_where_it_is_and_told_by_somebody_else(rig: Rig) -> None:
+    rig.alerting.configure([HOOK])
+    assert rig.alerting.names == ("webhook",)
+    rig.journal = "/dev/null"
+    rig.alerting.configure([HOOK])
+    assert rig.alerting.names == ("journal", "webhook")
+    rig.hear()
+    rig.deliver()
+    assert rig.sent == [("webhook", "1-1")]
+    assert rig.alerting.test(Event("1-t", N.TEST, 0.0, 0.0, None, "a test"), "journal") == ("journal",)
+    rig.deliver()
+    assert rig.sent[1:] == [("journal", "1-t")]
+    rig.keep()
+    assert os.listdir(rig.directory) == ["webhook.json"], "nothing is kept of it"

@@ -7,6 +7,7 @@ from moetuned.parse.config_values import (
     at_most,
     headroom_limit,
     listen_address,
+    quiet_hours,
     socket_path_problem,
     url_port,
     wished_swap,
@@ -98,3 +99,10 @@ def test_socket_paths():
 )
 def test_what_a_profile_wishes_for(profile: Profile, wish: Swap | None, wanted: Swap | None) -> None:
     assert wished_swap(Tuning(profile=profile, swap=wish)) == wanted
+
+
+def test_quiet_hours_are_minutes_of_the_day():
+    assert quiet_hours("22:00-07:30") == (1320, 450)
+    for text in ("22:00", "24:00-01:00", "1:00-2:00", "08:00-08:00"):
+        with pytest.raises(ValueError, match=r"times? of day|same time"):
+            quiet_hours(text)
