@@ -28,6 +28,7 @@ from moetuned.schema.backend_abilities import Abilities
 from moetuned.schema.config import Profile
 from moetuned.schema.event import Event, EventName
 from moetuned.schema.explanation import Explanations
+from moetuned.schema.history import Histories
 from moetuned.schema.relief import ReliefPlans
 from moetuned.schema.snapshot import Snapshot
 from moetuned.schema.supervision import BackendAnswer
@@ -48,6 +49,8 @@ GET_PATHS = {
     "/v1/events": '`{"events": [...]}`, oldest first; with `?since=ID` those after the event with that id.',
     "/v1/explain": "Why the verdicts are what they are now: an `Explanations`, below; with `?backend=NAME` of that one only. "
     "Worked out when it is asked for.",
+    "/v1/history": "The last ten minutes, one value a second: a `Histories`, below; with `?seconds=N` (1 to 600) the last N seconds, with "
+    "`?backend=NAME` of that one only. A daemon that has just started has less.",
     "/v1/relief": "What relief would do now and why: a `ReliefPlans`, below; with `?backend=NAME` for that one only. Worked out when it "
     "is asked for.",
     "/v1/status": "Everything the daemon knows: a `Snapshot`, below.",
@@ -247,6 +250,7 @@ def api_page() -> str:
         "`at_seconds` and `*_since` are on the machine's monotonic clock.",
         *structures(Snapshot),
         *(part for part in structures(Explanations) if part not in structures(Snapshot)),
+        *structures(Histories),
         *structures(ReliefPlans),
         *structures(BackendAnswer),
     )

@@ -17,6 +17,7 @@ from moetuned.schema.snapshot import Snapshot
 
 if TYPE_CHECKING:  # what only some commands ask for is imported where it is asked for
     from moetuned.schema.explanation import Explanations
+    from moetuned.schema.history import Histories
     from moetuned.schema.relief import ReliefPlans
 
 TIMEOUT_SECONDS = 5.0
@@ -46,19 +47,26 @@ class Client:
 
     def events(self, since: str | None = None) -> list[Event]:
         """Events after the id `since` (None: all that the daemon keeps), oldest first."""
-        return self._decode(self.request("GET", "/v1/events" + _query("since", since)), _Events).events
+        return self._decode(self.request("GET", "/v1/events" + _query(since=since)), _Events).events
 
     def explain(self, backend: str | None = None) -> Explanations:
         """Why the verdicts are what they are now, of one backend or of all."""
         from moetuned.schema.explanation import Explanations
 
-        return self._decode(self.request("GET", "/v1/explain" + _query("backend", backend)), Explanations)
+        return self._decode(self.request("GET", "/v1/explain" + _query(backend=backend)), Explanations)
+
+    def history(self, seconds: int | None = None, backend: str | None = None) -> Histories:
+        """The last `seconds` (1 to 600; None: all that is kept) of one backend or of all."""
+        from moetuned.schema.history import Histories
+
+        asked = {"seconds": None if seconds is None else str(seconds), "backend": backend}
+        return self._decode(self.request("GET", "/v1/history" + _query(**asked)), Histories)
 
     def relief(self, backend: str | None = None) -> ReliefPlans:
         """What relief would do now, for one backend or for all."""
         from moetuned.schema.relief import ReliefPlans
 
-        return self._decode(self.request("GET", "/v1/relief" + _query("backend", backend)), ReliefPlans)
+        return self._decode(self.request("GET", "/v1/relief" + _query(backend=backend)), ReliefPlans)
 
     def post(self, path: str, payload: object = None) -> object:
         """Ask for an action; returns the decoded JSON of the answer."""
@@ -110,12 +118,13 @@ class Client:
         return DaemonUnreachable(f"moetuned cannot be reached at {self._path}: {error.strerror or error}.")
 
 
-def _query(key: str, value: str | None) -> str:
-    if value is None:
+def _query(**asked: str | None) -> str:
+    known = {key: value for key, value in asked.items() if value is not None}
+    if not known:
         return ""
     from urllib.parse import quote  # what asks without a query starts faster without it
 
-    return f"?{key}={quote(value, safe='')}"
+    return "?" + "&".join(f"{key}={quote(value, safe='')}" for key, value in known.items())
 
 
 def _request(method: str, path: str, body: bytes | None) -> bytes:

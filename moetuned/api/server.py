@@ -21,11 +21,12 @@ import msgspec
 
 from moetuned.api import listeners
 from moetuned.api.errors import ListenError
-from moetuned.api.routes import Caller, Handler, Routes, error_answer
+from moetuned.api.routes import Caller, Handler, Remember, Routes, error_answer
 from moetuned.api.wire import Answer, Wire, WireError
 from moetuned.schema.config import Api
 from moetuned.schema.event import Event
 from moetuned.schema.explanation import Explanations
+from moetuned.schema.history import Histories
 from moetuned.schema.relief import ReliefPlans
 from moetuned.schema.snapshot import Snapshot
 
@@ -79,9 +80,10 @@ class ApiServer:
         monotonic: Callable[[], float] = time.monotonic,
         explain: Callable[[], Explanations] = Explanations,
         relief: Callable[[], ReliefPlans] = ReliefPlans,
+        history: Remember = lambda _seconds, _backend: Histories(),
     ) -> None:
         self._config = config
-        self._routes = Routes(snapshot, events, handler, explain, relief)
+        self._routes = Routes(snapshot, events, handler, explain, relief, history)
         self._monotonic = monotonic
         self._group = listeners.group_id(config.group)  # once: a look-up over a network would hold up the loop
         self._selector: selectors.BaseSelector | None = None

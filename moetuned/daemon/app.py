@@ -51,6 +51,7 @@ from moetuned.schema.relief import ReliefPlans
 from moetuned.schema.snapshot import SelfView, Snapshot, TuneAnswer
 from moetuned.schema.supervision import BackendDo
 from moetuned.schema.units import format_duration
+from moetuned.state.history import History
 from moetuned.state.undo_journal import is_held
 
 log = logging.getLogger(__name__)
@@ -104,6 +105,7 @@ class App:
         self._loaded = loaded
         self._settings: Settings = settings_of(loaded.config)
         self._events = EventLog(self._started_wall)
+        self._history = History()
         self._snapshot: Snapshot | None = None
         self._looked: tuple[float, float] | None = None
         """When the last look was, monotonic and Unix seconds."""
@@ -120,8 +122,9 @@ class App:
         if paths.socket is not None:
             api = msgspec.structs.replace(api, socket=paths.socket)
         self._api = ApiServer(
-            api, self._fresh_snapshot, self._events.since, self._request, clock.monotonic, self._explain, self._relief
-        )
+            api, self._fresh_snapshot, self._events.since, self._request, clock.monotonic, self._explain, self._relief,
+            self._history.told,
+        )  # fmt: skip
         self._workers = Workers(clock)
         self._swap = SwapKeeper(
             self._fs, os.path.dirname(paths.journal), self._workers, holds=lambda: self._tuning.holds
@@ -285,6 +288,7 @@ class App:
         if not stopping and self._tuning.follow_cgroups(self._loaded.config, running):
             self._apply_kernel_settings()
         self._judge.look(tuple(self._roster), self._settings, now, self._pace.seconds, may_restart=not stopping)
+        self._history.record(now, {watched.name: watched.recent for watched in self._roster})
         self._devices.tick(tuple(self._roster), now)
         for watched in self._roster:
             self._probing.ask(watched)

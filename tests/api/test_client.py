@@ -12,6 +12,7 @@ from served import Served
 from moetuned.api import client as client_module
 from moetuned.api.client import Client
 from moetuned.api.errors import DaemonError, DaemonRefused, DaemonUnreachable
+from moetuned.schema.history import BackendHistory, Histories
 
 
 @pytest.fixture
@@ -40,6 +41,9 @@ def test_status_events_and_post(running):
     assert client.post("/v1/reload") == {"done": "reload"}
     assert client.explain().backends == ()
     assert client.relief().backends == ()
+    assert client.history() == Histories(100, 1, (BackendHistory("glm"),))
+    assert client.history(30, "glm").at_seconds == 100
+    assert running.remembered == [(600, None), (30, "glm")]
     assert running.calls == [("warm", {"backend": "glm"}), ("reload", {})]
 
 
