@@ -14,14 +14,16 @@ from moetuned.state.history import LONGEST_GAP_SECONDS, History
 
 
 class Feed:
-    """Asks the daemon for its history once, and again after a gap or another daemon; in between the status goes on with it."""
+    """Asks the daemon for its history once, and again after a gap; in between the status goes on with it.
+
+    What an earlier daemon of this boot told stays: all of them go by the machine's monotonic clock.
+    """
 
     def __init__(self, client: Client, others: Callable[[Collection[int]], tuple[str, ...]]) -> None:
         """`others(pids)`: who else reads and grows, but for those processes. Used by one thread."""
         self._client = client
         self._others = others
         self._history = History()
-        self._daemon: tuple[int, float] | None = None
 
     def look(self) -> Top:
         """One look. Raises DaemonError."""
@@ -31,11 +33,10 @@ class Feed:
         return Top(snapshot, self._history.told(), self._others(pids))
 
     def _follow(self, snapshot: Snapshot) -> None:
-        daemon = snapshot.daemon.pid, snapshot.daemon.started_wall_seconds
         last = self._history.last_second
-        if daemon != self._daemon or last is None or not 0 <= snapshot.at_seconds - last <= LONGEST_GAP_SECONDS:
-            self._daemon = daemon
-            self._history = History()
+        if last is not None and snapshot.at_seconds < last:  # of another boot, or another machine
+            self._history, last = History(), None
+        if last is None or snapshot.at_seconds - last > LONGEST_GAP_SECONDS:
             try:
                 fill(self._history, self._client.history())
             except DaemonError:  # one of an earlier version keeps none
@@ -46,7 +47,7 @@ class Feed:
 
 
 def fill(history: History, told: Histories) -> None:
-    """Record all that was told, a second at a time."""
+    """Record all that was told and is newer than what is there, a second at a time."""
     if told.at_seconds is None:
         return
     count = max((len(one.phase) for one in told.backends), default=0)

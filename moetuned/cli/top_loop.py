@@ -122,7 +122,7 @@ class Loop:
         self._interval_seconds = interval_seconds
         self._unicode = unicode
         self._next_look = time.monotonic() + interval_seconds
-        self._trouble_since: float | None = None
+        self._heard_at = time.monotonic()
         self._trouble: str | None = None
         self._rest, self._rest_at = b"", 0.0
         self._anew = False
@@ -189,10 +189,9 @@ class Loop:
         if self._state.paused:
             return
         if isinstance(found, Top):
-            self._top, self._trouble, self._trouble_since = found, None, None
+            self._top, self._trouble, self._heard_at = found, None, time.monotonic()
         elif found is not None:
             self._trouble = found
-            self._trouble_since = self._trouble_since or time.monotonic()
 
     def _typed(self, data: bytes) -> None:
         keys, self._rest = keys_of(self._rest + data)
@@ -220,10 +219,11 @@ class Loop:
 
     def _why_old(self) -> str | None:
         now, asked = time.monotonic(), self._looker.waits_since
-        if self._trouble is not None and self._trouble_since is not None:
-            return f"No answer for {format_duration(round(now - self._trouble_since))} (it goes on by itself): {self._trouble}"
+        silent = format_duration(round(now - self._heard_at))
+        if self._trouble is not None:
+            return f"No answer for {silent} (it goes on by itself): {self._trouble}"
         if asked is not None and now - asked >= SILENT_SECONDS:
-            return f"moetuned has not answered for {format_duration(round(now - asked))}."
+            return f"No answer for {silent}."
         return None
 
 

@@ -5,6 +5,7 @@ Everything that came from outside (names, messages) is stripped of control chara
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 
@@ -237,13 +238,20 @@ def _others(top: Top, backends: Sequence[BackendView], page: Page) -> list[Line]
     found = list(top.others)
     shown = {one.pid for one in (() if top.snapshot is None else top.snapshot.backends)} - {None}
     for backend in backends:
-        found += [one.text for one in backend.neighbours if one.text and one.pid not in shown]
+        found += [
+            one.text for one in backend.neighbours if one.text and one.pid not in shown and not _named(one.pid, top)
+        ]
     label = "others"
     lines: list[Line] = []
     for text in dict.fromkeys(found):
         lines.append(((page.text(f"{label:<9}{text}"), ""),))
         label = ""
     return lines[:_MOST_OTHERS]
+
+
+def _named(pid: int | None, top: Top) -> bool:
+    """Whether it is said already what that process does now."""
+    return any(re.search(rf"\(pid {pid}\b", text) for text in top.others)
 
 
 def _disks(backends: Sequence[BackendView], page: Page) -> list[Line]:

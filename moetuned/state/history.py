@@ -1,6 +1,6 @@
 """The last ten minutes of each backend in memory: one value a second of what `moetunectl top` draws, in arrays of a fixed size.
 
-A backend costs 21 KiB (600 seconds of eight four-byte numbers and three states), however long the daemon runs.
+A backend costs 18 KiB (600 seconds of seven four-byte numbers and three states), however long the daemon runs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ HISTORY_SIGNALS = (
     "expert_resident_ratio",
     "resident_ratio",
     "headroom_bytes",
-    "device_read_bytes_per_second",
 )
 LONGEST_GAP_SECONDS = 5
 """Looks further apart than this say nothing of the time between them (`decide.window.MAX_GAP_SECONDS`)."""

@@ -80,21 +80,25 @@ def test_first_what_the_daemon_kept_then_each_look(daemon: Daemon, feed: Feed) -
     assert daemon.asked.count("history") == 1
 
 
-@pytest.mark.parametrize("change", [{"pid": 99}, {"started_wall_seconds": 5.0}])
-def test_another_daemon_is_asked_for_its_history(daemon: Daemon, feed: Feed, change: dict[str, object]) -> None:
+def test_after_a_gap_the_daemon_is_asked_what_it_saw_meanwhile(daemon: Daemon, feed: Feed) -> None:
     feed.look()
-    daemon.later(1, **change)
+    daemon.later(30)
+    meanwhile = History()
+    for second in range(10, 31):
+        meanwhile.record(8000 + second, {"glm": ({READS: float(second)}, None)})
+    daemon.kept = meanwhile.told()
+    reads = feed.look().history.backends[0].signals[READS]
+    assert daemon.asked.count("history") == 2
+    assert reads[-31:] == (reads[-31], *(None,) * 9, *map(float, range(10, 30)), 8030.0)
+    assert reads[-31] is not None, "what was known before the gap stays"
+
+
+def test_a_clock_that_went_back_is_another_machine(daemon: Daemon, feed: Feed) -> None:
+    feed.look()
+    daemon.later(-7000)
     daemon.kept = Histories()
-    assert len(feed.look().history.backends[0].phase) == 1
-    assert daemon.asked.count("history") == 2
-
-
-@pytest.mark.parametrize("seconds", [30, -5])
-def test_after_a_gap_the_history_is_asked_for_again(daemon: Daemon, feed: Feed, seconds: float) -> None:
-    feed.look()
-    daemon.later(seconds)
-    feed.look()
-    assert daemon.asked.count("history") == 2
+    top = feed.look()
+    assert (top.history.at_seconds, len(top.history.backends[0].phase)) == (1000, 1)
 
 
 def test_without_a_history_it_begins_with_what_it_sees(daemon: Daemon, feed: Feed) -> None:

@@ -223,7 +223,7 @@ def test_a_daemon_that_hangs_does_not_hold_up_keys(start: Start, daemon: Daemon)
     with start() as terminal:
         terminal.shows("q quit")
         daemon.answers = False
-        terminal.shows("has not answered")
+        terminal.shows("No answer for")
         terminal.type("?")
         terminal.shows("any key goes back")
         terminal.type("q")

@@ -178,3 +178,11 @@ def test_backends_are_not_named_as_others() -> None:
     glm = msgspec.structs.replace(top.snapshot.backends[0], pid=4242)
     shown = picture(Top(msgspec.structs.replace(top.snapshot, backends=(glm, dense))))
     assert "pid 4242" not in shown
+
+
+def test_what_a_process_does_now_is_said_instead_of_what_it_did() -> None:
+    top = SCENES["beside"]()
+    assert "rsync (pid 812, backup.service) read 42.0 GiB" in picture(top)
+    now = msgspec.structs.replace(top, others=("rsync (pid 812, backup.service) reads 140 MB/s",))
+    assert "42.0 GiB" not in picture(now)
+    assert "firefox (pid 7) grew 6.0 GiB" in picture(now)

@@ -28,7 +28,7 @@ def _signals(second: int) -> dict[str, float | None]:
         "expert_resident_ratio": 0.62 - 0.3 * squeezed,
         "resident_ratio": 0.65 - 0.3 * squeezed,
         "headroom_bytes": (20 - 12 * squeezed) * GIB,
-        "device_read_bytes_per_second": reads,
+        "device_read_bytes_per_second": reads,  # not in the history
     }
 
 
