@@ -35,6 +35,9 @@ log = logging.getLogger(__name__)
 MAX_CONNECTIONS = 64
 MAX_TCP_CONNECTIONS = 40
 """The rest is kept for the Unix socket, so that a flood of the TCP port cannot lock moetunectl out."""
+MAX_WAITING_BYTES = 4 << 20
+"""Of answers that their clients have not taken yet. Half of it may wait for the TCP port."""
+_LARGE_BYTES = 32 << 10
 REQUEST_SECONDS = 5.0
 IDLE_SECONDS = 15.0
 WRITE_SECONDS = 15.0
@@ -44,6 +47,7 @@ REQUESTS_A_CONNECTION = 1000
 _READ_BYTES = 16 << 10
 _ACCEPTS_A_CALL = 16
 _FULL = error_answer(503, "Too many connections; try again in a moment.")
+_TOO_MUCH = error_answer(503, "Too many large answers wait to be read; try again in a moment.")
 
 
 class _Listener(msgspec.Struct):
@@ -235,7 +239,8 @@ class ApiServer:
             self._answer(connection, error_answer(error.status, str(error)), broken=True)
             return
         if request is not None:
-            self._answer(connection, self._routes.answer(request, connection.caller))
+            answer = self._routes.answer(request, connection.caller)
+            self._answer(connection, answer if self._may_wait(connection, answer) else _TOO_MUCH)
         elif connection.wire.client_closed:
             self._drop(connection)
         else:
@@ -243,6 +248,14 @@ class ApiServer:
                 connection.out.append(memoryview(go_on))
                 connection.after = "read"
             self._flush(connection)
+
+    def _may_wait(self, connection: _Connection, answer: Answer) -> bool:
+        """Whether there is memory for one more answer, should its client be slow; a small one always may."""
+        if len(answer.body) < _LARGE_BYTES:
+            return True
+        waiting = sum(len(piece) for other in self._connections.values() for piece in other.out)
+        most = MAX_WAITING_BYTES if connection.caller.transport == "unix" else MAX_WAITING_BYTES // 2
+        return not waiting or waiting + len(answer.body) <= most
 
     def _answer(self, connection: _Connection, answer: Answer, *, broken: bool = False) -> None:
         connection.requests += 1

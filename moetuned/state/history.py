@@ -1,6 +1,7 @@
 """The last ten minutes of each backend in memory: one value a second of what `moetunectl top` draws, in arrays of a fixed size.
 
-A backend costs 18 KiB (600 seconds of seven four-byte numbers and three states), however long the daemon runs.
+A backend costs 35 KiB (600 seconds of seven eight-byte numbers and three states), however long the daemon runs. Numbers are
+rounded when they are kept and not each time they are told: who asks again and again must not hold up the loop.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ LONGEST_GAP_SECONDS = 5
 """Looks further apart than this say nothing of the time between them (`decide.window.MAX_GAP_SECONDS`)."""
 _UNKNOWN = math.nan
 _NO_STATE = 255
-_DECIMALS = 3
-"""A four-byte number has seven digits; what it is written with beyond them is noise."""
+_DECIMALS, _WHOLE_FROM = 3, 1000.0
+"""Below a thousand so many decimals are kept, from there on none."""
 
 _State = TypeVar("_State", bound=StrEnum)
 
@@ -39,7 +40,7 @@ class _Series:
     __slots__ = ("memory", "numbers", "paging", "phase")
 
     def __init__(self) -> None:
-        self.numbers = tuple(array("f", [_UNKNOWN]) * HISTORY_SECONDS for _ in HISTORY_SIGNALS)
+        self.numbers = tuple(array("d", [_UNKNOWN]) * HISTORY_SECONDS for _ in HISTORY_SIGNALS)
         self.phase, self.paging, self.memory = (array("B", [_NO_STATE]) * HISTORY_SECONDS for _ in range(3))
 
     @property
@@ -48,14 +49,14 @@ class _Series:
         return states + sum(len(one) * one.itemsize for one in self.numbers)
 
     def set(self, seconds: Collection[int], signals: Mapping[str, float | None], verdict: Verdict | None) -> None:
-        values = [signals.get(name) for name in HISTORY_SIGNALS]
+        values = [_rounded(signals.get(name)) for name in HISTORY_SIGNALS]
         phase, paging, memory = _NO_STATE, _NO_STATE, _NO_STATE
         if verdict is not None:
             phase, paging, memory = _PHASES[verdict.phase], _PAGINGS[verdict.paging], _MEMORIES[verdict.memory]
         for second in seconds:
             position = second % HISTORY_SECONDS
             for numbers, value in zip(self.numbers, values, strict=True):
-                numbers[position] = _UNKNOWN if value is None else value
+                numbers[position] = value
             self.phase[position], self.paging[position], self.memory[position] = phase, paging, memory
 
 
@@ -120,13 +121,19 @@ def _told(name: str, series: _Series, start: int, count: int) -> BackendHistory:
     return BackendHistory(
         backend=name,
         signals={
-            signal: tuple(None if value != value else round(value, _DECIMALS) for value in _cut(numbers, start, count))
+            signal: tuple(None if value != value else value for value in _cut(numbers, start, count))
             for signal, numbers in zip(HISTORY_SIGNALS, series.numbers, strict=True)
         },
         phase=tuple(_states(Phase, series.phase, start, count)),
         paging=tuple(_states(Paging, series.paging, start, count)),
         memory=tuple(_states(MemoryState, series.memory, start, count)),
     )
+
+
+def _rounded(value: float | None) -> float:
+    if value is None:
+        return _UNKNOWN
+    return round(value, _DECIMALS if -_WHOLE_FROM < value < _WHOLE_FROM else 0)
 
 
 def _cut(ring: array[float], start: int, count: int) -> array[float]:
@@ -137,7 +144,7 @@ def _cut(ring: array[float], start: int, count: int) -> array[float]:
 def _states(kind: type[_State], ring: array[int], start: int, count: int) -> Iterator[_State | None]:
     states = tuple(kind)
     for code in (ring[start:] + ring[:start])[:count]:
-        yield states[code] if code < len(states) else None
+        yield None if code == _NO_STATE else states[code]
 
 
 def _codes(kind: type[_State]) -> dict[_State, int]:

@@ -119,16 +119,23 @@ def test_two_backends_stay_small() -> None:
     history = History()
     for second in range(3 * HISTORY_SECONDS):
         history.record(second, {name: (dict.fromkeys(HISTORY_SIGNALS, 1e9), DECODES) for name in ("glm", "other")})
-    assert history.size_bytes == 2 * HISTORY_SECONDS * (4 * len(HISTORY_SIGNALS) + 3)
+    assert history.size_bytes == 2 * HISTORY_SECONDS * (8 * len(HISTORY_SIGNALS) + 3)
     assert history.size_bytes < 200 << 10
 
 
 def test_what_is_no_number_is_unknown_in_the_answer() -> None:
     history = History()
-    for second, value in enumerate((math.nan, math.inf, 1e300, 0.9, -5.0)):
+    for second, value in enumerate((math.nan, math.inf, -math.inf, 0.9, -5.0)):
         record(history, second, value)
     decoded = msgspec.json.decode(msgspec.json.encode(history.told()), type=Histories)
     assert decoded.backends[0].signals[READS] == (None, None, None, 0.9, -5.0)
+
+
+def test_numbers_are_kept_as_precisely_as_they_are_shown() -> None:
+    history = History()
+    for second, value in enumerate((0.12345, 6.06251, 457123456.789, 999.9999, -2000.5)):
+        record(history, second, value)
+    assert reads(history) == (0.123, 6.063, 457123457.0, 1000.0, -2000.0)
 
 
 @given(
@@ -158,4 +165,6 @@ def test_whatever_comes_the_answer_is_whole_and_bounded(looks, seconds) -> None:
             assert len(lengths) == 1
             assert lengths.pop() <= seconds
             expected = values[one.backend]
-            assert one.signals[READS][-1] == (None if expected is None else pytest.approx(expected, abs=0.001))
+            assert one.signals[READS][-1] == (
+                None if expected is None else pytest.approx(expected, rel=0.001, abs=0.001)
+            )
