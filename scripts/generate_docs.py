@@ -49,7 +49,7 @@ GET_PATHS = {
     "/v1/events": '`{"events": [...]}`, oldest first; with `?since=ID` those after the event with that id.',
     "/v1/explain": "Why the verdicts are what they are now: an `Explanations`, below; with `?backend=NAME` of that one only. "
     "Worked out when it is asked for.",
-    "/v1/history": "The last ten minutes, one value a second: a `Histories`, below; with `?seconds=N` (1 to 600) the last N seconds, with "
+    "/v1/history": "The last ten minutes, a value every two seconds: a `Histories`, below; with `?seconds=N` (1 to 600) the last N seconds, with "
     "`?backend=NAME` of that one only. A daemon that has just started has less.",
     "/v1/relief": "What relief would do now and why: a `ReliefPlans`, below; with `?backend=NAME` for that one only. Worked out when it "
     "is asked for.",

@@ -16,25 +16,21 @@ def mean(values: Sequence[float]) -> float:
 
 
 def bins(
-    values: Values,
-    last_second: int,
-    seconds_a_column: int,
-    columns: int,
-    gather: Callable[[Sequence[float]], float] = mean,
+    values: Values, last: int, a_column: int, columns: int, gather: Callable[[Sequence[float]], float] = mean
 ) -> list[float | None]:
-    """`values` (one a second, the last of `last_second`) as `columns` columns, oldest first, unknown where there is nothing.
+    """`values` as `columns` columns of `a_column` values each, oldest first, unknown where there is nothing.
 
-    A column holds the same seconds as long as it is shown, so that a picture only moves and does not flicker.
+    `last`: the number of the last value. A column holds the same values as long as it is shown, so that a picture only moves and does
+    not flicker.
     """
     found: list[float | None] = []
     end = len(values)
-    begin_of_last = last_second - last_second % seconds_a_column
-    length = last_second - begin_of_last + 1
+    length = last % a_column + 1
     while len(found) < columns and end > 0:
         known = [value for value in values[max(0, end - length) : end] if value is not None]
         found.append(gather(known) if known else None)
         end -= length
-        length = seconds_a_column
+        length = a_column
     found.extend([None] * (columns - len(found)))
     return found[::-1]
 

@@ -33,7 +33,7 @@ class Feed:
         return Top(snapshot, self._history.told(), self._others(pids))
 
     def _follow(self, snapshot: Snapshot) -> None:
-        last = self._history.last_second
+        last = self._history.last_seconds
         if last is not None and snapshot.at_seconds < last:  # of another boot, or another machine
             self._history, last = History(), None
         if last is None or snapshot.at_seconds - last > LONGEST_GAP_SECONDS:
@@ -47,7 +47,7 @@ class Feed:
 
 
 def fill(history: History, told: Histories) -> None:
-    """Record all that was told and is newer than what is there, a second at a time."""
+    """Record all that was told and is newer than what is there, a step at a time."""
     if told.at_seconds is None:
         return
     count = max((len(one.phase) for one in told.backends), default=0)
@@ -56,7 +56,7 @@ def fill(history: History, told: Histories) -> None:
         for one in told.backends:
             verdict = _verdict(one, position)
             look[one.backend] = ({name: values[position] for name, values in one.signals.items()}, verdict)
-        history.record(told.at_seconds - count + 1 + position, look)
+        history.record(told.at_seconds - (count - 1 - position) * told.step_seconds, look)
 
 
 def _verdict(told: BackendHistory, position: int) -> Verdict | None:

@@ -9,7 +9,7 @@ import msgspec
 from moetuned.cli.columns import clean, cut, pad, wrap
 from moetuned.cli.sparkline import Values, bins, mean, sparkline
 from moetuned.cli.styled_line import Line
-from moetuned.schema.history import BackendHistory
+from moetuned.schema.history import HISTORY_STEP_SECONDS, BackendHistory
 from moetuned.schema.snapshot import BackendView
 from moetuned.schema.units import format_bytes, format_rate, format_ratio
 from moetuned.schema.verdict import MemoryState, Paging, Phase
@@ -41,6 +41,11 @@ class Page(msgspec.Struct, frozen=True):
     width: int
     unicode: bool = True
     seconds_a_column: int = 2
+
+    @property
+    def values_a_column(self) -> int:
+        """Values of the history that a column stands for."""
+        return max(1, self.seconds_a_column // HISTORY_STEP_SECONDS)
 
     @property
     def more(self) -> str:
@@ -77,10 +82,8 @@ class _Watched(msgspec.Struct, frozen=True):
     gather: Callable[..., float] = mean
 
 
-def backend_rows(
-    backend: BackendView, history: BackendHistory | None, last_second: int, page: Page, mark: str
-) -> list[Row]:
-    """All its lines in the order in which they are shown. `mark` stands before its name."""
+def backend_rows(backend: BackendView, history: BackendHistory | None, last: int, page: Page, mark: str) -> list[Row]:
+    """All its lines in the order in which they are shown. `last`: number of the last value of `history`; `mark` stands before its name."""
     joint = " " if backend.sentence.startswith(("is ", "hangs: ")) else ": "
     narrower = msgspec.structs.replace(page, width=max(1, page.width - len(mark)))
     said = narrower.wrapped(f"{backend.name}{joint}{backend.sentence}", _VERDICT_LINES, 2)
@@ -90,9 +93,9 @@ def backend_rows(
         Row(CONTINUED_RANK if number else 0, _fitting(((lead + line, style),), page), number < len(said) - 1)
         for number, (lead, line) in enumerate(zip(leads, said, strict=True))
     ]
-    rows += [_row(one, last_second, page) for one in _watched(backend, history)]
+    rows += [_row(one, last, page) for one in _watched(backend, history)]
     if history is not None:
-        rows.append(Row(8, _paging_row(backend, history, last_second, page)))
+        rows.append(Row(8, _paging_row(backend, history, last, page)))
     return rows
 
 
@@ -180,14 +183,12 @@ def _tokens(backend: BackendView) -> str:
     return f"{speed:.1f}/s"
 
 
-def _row(one: _Watched, last_second: int, page: Page) -> Row:
+def _row(one: _Watched, last: int, page: Page) -> Row:
     head = f"  {pad(one.label, _LABEL_COLUMNS - 2)}{one.value:>{_VALUE_COLUMNS}} "
     spark = _spark_columns(page)
     line = ""
     if spark >= _SMALLEST_SPARK:
-        line = sparkline(
-            bins(one.values, last_second, page.seconds_a_column, spark, one.gather), one.top, unicode=page.unicode
-        )
+        line = sparkline(bins(one.values, last, page.values_a_column, spark, one.gather), one.top, unicode=page.unicode)
     note = f" {one.note}" if page.width >= _WIDE and one.note else ""
     return Row(one.rank, _fitting(((head, one.style), (line, one.style), (note, "dim")), page))
 
@@ -208,7 +209,7 @@ def _fitting(line: Line, page: Page) -> Line:
     return tuple(spans)
 
 
-def _paging_row(backend: BackendView, history: BackendHistory, last_second: int, page: Page) -> Line:
+def _paging_row(backend: BackendView, history: BackendHistory, last: int, page: Page) -> Line:
     """How it got its bytes, a letter a column: the worst of its seconds."""
     order = list(_PAGING_LETTERS)
     codes = [
@@ -217,7 +218,7 @@ def _paging_row(backend: BackendView, history: BackendHistory, last_second: int,
     spark = max(0, _spark_columns(page))
     letters = "".join(
         " " if code is None else _PAGING_LETTERS[order[int(code)]]
-        for code in bins(codes, last_second, page.seconds_a_column, spark, max)
+        for code in bins(codes, last, page.values_a_column, spark, max)
     )
     head = f"  {pad('paging', _LABEL_COLUMNS - 2)}{backend.verdict.paging.value:>{_VALUE_COLUMNS}} "
     note = f" {backend.verdict.phase.value}" if page.width >= _WIDE else ""

@@ -9,8 +9,8 @@ import msgspec
 
 from moetuned.schema.snapshot import BackendView
 
-ZOOMS = (1, 2, 5, 10)
-"""Seconds that a column of a sparkline may stand for."""
+ZOOMS = (2, 4, 10)
+"""Seconds that a column of a sparkline may stand for: steps of the history."""
 
 
 class Sort(StrEnum):
@@ -29,7 +29,7 @@ class TopState(msgspec.Struct, frozen=True):
     only: bool = False
     paused: bool = False
     help: bool = False
-    seconds_a_column: int = 2
+    seconds_a_column: int = ZOOMS[0]
     quit: bool = False
 
 

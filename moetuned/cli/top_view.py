@@ -31,7 +31,7 @@ _HELP = (
     ("s", "sort by reads, headroom or name"),
     ("arrows, j, k, Tab", "choose a backend: it is shown whole"),
     ("Enter", "only that one, and back"),
-    ("+, -", "a column is 1, 2, 5 or 10 seconds"),
+    ("+, -", "a column is 2, 4 or 10 seconds"),
     ("Ctrl-L", "draw everything anew"),
     ("", ""),
     ("reads", "what its process reads from disk"),
@@ -163,7 +163,7 @@ def _bounded(lines: list[Line], rows: int | None) -> list[Line]:
 
 def _blocks(top: Top, backends: Sequence[BackendView], chosen: str | None, page: Page) -> list[list[Row]]:
     kept = {one.backend: one for one in top.history.backends}
-    last = top.history.at_seconds or 0
+    last = (top.history.at_seconds or 0) // top.history.step_seconds
     marked = len(backends) > 1
     return [
         backend_rows(one, kept.get(one.name), last, page, ("> " if one.name == chosen else "  ") if marked else "")

@@ -1,4 +1,4 @@
-"""The last minutes of every backend, one value a second: the answer of GET /v1/history. Fields are added, never renamed."""
+"""The last minutes of every backend, a value every two seconds: the answer of GET /v1/history. Fields are added, never renamed."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from moetuned.schema.verdict import MemoryState, Paging, Phase
 
 HISTORY_SECONDS = 600
 """So far back values are kept."""
+HISTORY_STEP_SECONDS = 2
+"""Time between two values."""
 
 
 class BackendHistory(msgspec.Struct, frozen=True):
-    """One backend, a value a second, oldest first; the last is of the answer's `at_seconds`. null: unknown, or nobody looked then.
+    """One backend, a value every `step_seconds` of the answer, oldest first. null: unknown, or nobody looked then.
 
-    `signals` are by name and in the unit of [Signals](signals.md). Where looks are further apart than a second, each value stands for all
-    the seconds since the look before.
+    `signals` are by name and in the unit of [Signals](signals.md). Where looks are further apart than that, each value stands for all the
+    time since the look before.
     """
 
     backend: str
@@ -25,8 +27,8 @@ class BackendHistory(msgspec.Struct, frozen=True):
 
 
 class Histories(msgspec.Struct, frozen=True):
-    """The answer of GET /v1/history. `at_seconds`: the second of the last values; null before there are any."""
+    """The answer of GET /v1/history. `at_seconds`: when the step of the last values began; null before there are any."""
 
     at_seconds: int | None = None
-    step_seconds: int = 1
+    step_seconds: int = HISTORY_STEP_SECONDS
     backends: tuple[BackendHistory, ...] = ()

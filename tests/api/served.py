@@ -40,7 +40,7 @@ class Served:
 
     def _remember(self, seconds, backend):
         self.remembered.append((seconds, backend))
-        return Histories(100, 1, (BackendHistory("glm"),))
+        return Histories(100, 2, (BackendHistory("glm"),))
 
     def _handle(self, name, payload):
         self.calls.append((name, payload))

@@ -41,7 +41,7 @@ def test_status_events_and_post(running):
     assert client.post("/v1/reload") == {"done": "reload"}
     assert client.explain().backends == ()
     assert client.relief().backends == ()
-    assert client.history() == Histories(100, 1, (BackendHistory("glm"),))
+    assert client.history() == Histories(100, 2, (BackendHistory("glm"),))
     assert client.history(30, "glm").at_seconds == 100
     assert running.remembered == [(600, None), (30, "glm")]
     assert running.calls == [("warm", {"backend": "glm"}), ("reload", {})]

@@ -41,7 +41,7 @@ class Daemon:
 
     def _remember(self, seconds, backend):
         self.remembered.append((seconds, backend))
-        return Histories(100, 1, (BackendHistory("glm", {"tokens_per_second": (None, 0.9)}, (None, Phase.DECODE)),))
+        return Histories(100, 2, (BackendHistory("glm", {"tokens_per_second": (None, 0.9)}, (None, Phase.DECODE)),))
 
     def _explain(self):
         self.explained += 1
@@ -101,7 +101,7 @@ def test_history(daemon):
     assert answer.status == 200
     assert msgspec.json.decode(answer.body) == {
         "at_seconds": 100,
-        "step_seconds": 1,
+        "step_seconds": 2,
         "backends": [
             {
                 "backend": "glm",

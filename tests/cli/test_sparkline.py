@@ -22,7 +22,7 @@ def test_steps_are_one_character_each() -> None:
     assert ASCII.isascii()
 
 
-def test_a_column_holds_the_same_seconds_as_long_as_it_is_shown() -> None:
+def test_a_column_holds_the_same_values_as_long_as_it_is_shown() -> None:
     values = [float(second) for second in range(100, 112)]
     assert bins(values, 111, 5, 3) == [102.0, 107.0, 110.5]
     assert bins(values[:-1], 110, 5, 3) == [102.0, 107.0, 110.0]

@@ -16,12 +16,12 @@ assert TOP.snapshot is not None
 
 
 def text(backend: BackendView, page: Page = Page(80)) -> dict[str, str]:  # noqa: B008  frozen
-    rows = backend_rows(backend, KEPT, 8000, page, "")
+    rows = backend_rows(backend, KEPT, 4000, page, "")
     return {line.split()[0]: line for line in (plain(row.line) for row in rows)}
 
 
 def test_the_verdict_is_worth_most() -> None:
-    rows = backend_rows(GLM, KEPT, 8000, Page(80), "> ")
+    rows = backend_rows(GLM, KEPT, 4000, Page(80), "> ")
     assert rows[0].rank == 0
     assert plain(rows[0].line).startswith("> glm is thrashing")
     assert rows[0].goes_on
@@ -68,14 +68,14 @@ def test_little_headroom_has_a_colour() -> None:
     for memory, style in ((MemoryState.OK, ""), (MemoryState.NEAR_LIMIT, "yellow"), (MemoryState.CRITICAL, "red")):
         backend = msgspec.structs.replace(GLM, verdict=msgspec.structs.replace(GLM.verdict, memory=memory))
         (row,) = [
-            row for row in backend_rows(backend, KEPT, 8000, Page(80), "") if plain(row.line).startswith("  headroom")
+            row for row in backend_rows(backend, KEPT, 4000, Page(80), "") if plain(row.line).startswith("  headroom")
         ]
         assert row.line[0][1] == style
 
 
 def test_the_paging_row_shows_the_worst_of_a_column() -> None:
     assert text(GLM)["paging"].split()[1:] == ["thrashing", "T" * 43, "decode"]
-    early = [plain(row.line) for row in backend_rows(GLM, KEPT, 8000, Page(160, seconds_a_column=10), "")]
+    early = [plain(row.line) for row in backend_rows(GLM, KEPT, 4000, Page(160, seconds_a_column=10), "")]
     (paging,) = [line for line in early if line.startswith("  paging")]
     assert "ww~" in paging
     assert "~~T" in paging

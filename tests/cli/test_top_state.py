@@ -40,9 +40,9 @@ def test_pause_and_sort_and_zoom() -> None:
     assert after("p").paused
     assert not after(" ", "p").paused
     assert [after(*"s" * count).sort for count in range(4)] == [Sort.READS, Sort.HEADROOM, Sort.NAME, Sort.READS]
-    assert after("-").seconds_a_column == 5
+    assert after("-").seconds_a_column == 4
     assert after("-", "-", "-", "-").seconds_a_column == 10
-    assert after("+", "=", "+").seconds_a_column == 1
+    assert after("-", "+", "=", "+").seconds_a_column == 2
 
 
 def test_choose_goes_round_and_one_that_is_gone_is_not_chosen_any_more() -> None:

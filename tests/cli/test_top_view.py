@@ -15,7 +15,7 @@ from top_scenes import NOW, SCENES, squeezed, two
 
 from moetuned.cli.columns import columns_of
 from moetuned.cli.styled_line import plain, styled
-from moetuned.cli.top_state import Sort, TopState
+from moetuned.cli.top_state import ZOOMS, Sort, TopState
 from moetuned.cli.top_view import Screen, Top, draw
 from moetuned.schema.neighbour import Neighbour
 
@@ -50,7 +50,7 @@ def test_golden_pictures(name: str, columns: int) -> None:
 @settings(max_examples=60, deadline=None)
 @given(
     st.sampled_from(sorted(SCENES)), st.integers(1, 200), st.integers(1, 60), st.booleans(), st.booleans(), st.booleans(),
-    st.sampled_from((1, 2, 5, 10)), st.sampled_from((None, "glm", "dense")),
+    st.sampled_from(ZOOMS), st.sampled_from((None, "glm", "dense")),
 )  # fmt: skip
 def test_it_fits_any_size(name, columns, rows, unicode, only, showing_help, seconds, chosen) -> None:
     state = TopState(chosen=chosen, only=only, help=showing_help, seconds_a_column=seconds)

@@ -34,7 +34,7 @@ def _signals(second: int) -> dict[str, float | None]:
 
 def _history(*names: str) -> Histories:
     history = History()
-    for second in range(601):
+    for second in range(0, 601, 2):
         paging = Paging.THRASHING if second > 470 else Paging.WARMING if second < 20 else Paging.STREAMING
         phase = Phase.IDLE if second % 90 < 12 else Phase.DECODE
         history.record(
