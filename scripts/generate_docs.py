@@ -36,6 +36,7 @@ from moetuned.schema.config import Profile
 from moetuned.schema.event import Event, EventName, KeptEvents
 from moetuned.schema.explanation import Explanations
 from moetuned.schema.headline import StatusReport
+from moetuned.schema.history import Histories
 from moetuned.schema.relief import ReliefPlans
 from moetuned.schema.severity import SEVERITY
 from moetuned.schema.snapshot import Snapshot
@@ -61,6 +62,8 @@ GET_PATHS = {
     "seconds, or ISO 8601, UTC where it names no zone.",
     "/v1/explain": "Why the verdicts are what they are now: an `Explanations`, below; with `?backend=NAME` of that one only. "
     "Worked out when it is asked for.",
+    "/v1/history": "The last ten minutes, a value every two seconds: a `Histories`, below; with `?seconds=N` (1 to 600) the last N seconds, with "
+    "`?backend=NAME` of that one only. A daemon that has just started has less.",
     "/v1/relief": "What relief would do now and why: a `ReliefPlans`, below; with `?backend=NAME` for that one only. Worked out when it "
     "is asked for.",
     "/v1/status": "Everything the daemon knows: a `Snapshot`, below.",
@@ -244,6 +247,7 @@ def api_page() -> str:
         "`moetunectl check --json` prints a `CheckAnswer` ([JSON Schema](check.schema.json)).",
         *structures(CheckAnswer),
         *(part for part in structures(Explanations) if part not in structures(Snapshot)),
+        *structures(Histories),
         *structures(ReliefPlans),
         *structures(BackendAnswer),
         *structures(KeptEvents)[:1],

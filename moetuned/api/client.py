@@ -18,6 +18,7 @@ from moetuned.schema.snapshot import Snapshot
 if TYPE_CHECKING:  # what only some commands ask for is imported where it is asked for
     from moetuned.schema.alert_view import AlertsAnswer, AlertTestAnswer
     from moetuned.schema.explanation import Explanations
+    from moetuned.schema.history import Histories
     from moetuned.schema.relief import ReliefPlans
 
 TIMEOUT_SECONDS = 5.0
@@ -49,7 +50,7 @@ class Client:
     def kept_events(self, since: str | float | None = None) -> KeptEvents:
         """The same, with whether that is all there ever was and where the rest is."""
         text = f"{since:.6f}" if isinstance(since, float) else since
-        return self._decode(self.request("GET", "/v1/events" + _query("since", text)), KeptEvents)
+        return self._decode(self.request("GET", "/v1/events" + _query(since=text)), KeptEvents)
 
     def alerts(self) -> AlertsAnswer:
         """How the alert sinks are."""
@@ -68,13 +69,20 @@ class Client:
         """Why the verdicts are what they are now, of one backend or of all."""
         from moetuned.schema.explanation import Explanations
 
-        return self._decode(self.request("GET", "/v1/explain" + _query("backend", backend)), Explanations)
+        return self._decode(self.request("GET", "/v1/explain" + _query(backend=backend)), Explanations)
+
+    def history(self, seconds: int | None = None, backend: str | None = None) -> Histories:
+        """The last `seconds` (1 to 600; None: all that is kept) of one backend or of all."""
+        from moetuned.schema.history import Histories
+
+        asked = {"seconds": None if seconds is None else str(seconds), "backend": backend}
+        return self._decode(self.request("GET", "/v1/history" + _query(**asked)), Histories)
 
     def relief(self, backend: str | None = None) -> ReliefPlans:
         """What relief would do now, for one backend or for all."""
         from moetuned.schema.relief import ReliefPlans
 
-        return self._decode(self.request("GET", "/v1/relief" + _query("backend", backend)), ReliefPlans)
+        return self._decode(self.request("GET", "/v1/relief" + _query(backend=backend)), ReliefPlans)
 
     def metrics(self, *, openmetrics: bool = False) -> bytes:
         """All metrics, as they are scraped: in the text format of Prometheus, or in OpenMetrics."""
@@ -144,12 +152,13 @@ class Client:
         return DaemonUnreachable(f"moetuned cannot be reached at {self._path}: {error.strerror or error}.")
 
 
-def _query(key: str, value: str | None) -> str:
-    if value is None:
+def _query(**asked: str | None) -> str:
+    known = {key: value for key, value in asked.items() if value is not None}
+    if not known:
         return ""
     from urllib.parse import quote  # what asks without a query starts faster without it
 
-    return f"?{key}={quote(value, safe='')}"
+    return "?" + "&".join(f"{key}={quote(value, safe='')}" for key, value in known.items())
 
 
 def _request(method: str, path: str, body: bytes | None, accept: str | None) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Literal, TypeVar
 from urllib.parse import parse_qsl
@@ -16,6 +16,7 @@ from moetuned.parse.event_since import event_since
 from moetuned.schema.alert_view import AlertsAnswer
 from moetuned.schema.event import KeptEvents
 from moetuned.schema.explanation import Explanation, Explanations
+from moetuned.schema.history import HISTORY_SECONDS, Histories
 from moetuned.schema.relief import ReliefPlan, ReliefPlans
 from moetuned.schema.snapshot import Snapshot
 from moetuned.schema.supervision import BackendDo
@@ -25,13 +26,32 @@ log = logging.getLogger(__name__)
 _JSON = "application/json"
 _TEXT = "text/plain; charset=utf-8"
 _LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
-_GET_PATHS = ("/", "/healthz", "/metrics", "/v1/alerts", "/v1/events", "/v1/explain", "/v1/relief", "/v1/status")
-_QUERY_KEYS = {"/v1/events": ("since",), "/v1/explain": ("backend",), "/v1/relief": ("backend",)}
+_WHOLE = re.compile(r"[0-9]{1,4}")
+_GET_PATHS = (
+    "/",
+    "/healthz",
+    "/metrics",
+    "/v1/alerts",
+    "/v1/events",
+    "/v1/explain",
+    "/v1/history",
+    "/v1/relief",
+    "/v1/status",
+)
+_QUERY_KEYS = {
+    "/v1/events": ("since",),
+    "/v1/explain": ("backend",),
+    "/v1/history": ("backend", "seconds"),
+    "/v1/relief": ("backend",),
+}
 
 _Told = TypeVar("_Told", Explanation, ReliefPlan)
 
 Handler = Callable[[str, Mapping[str, object]], tuple[int, object]]
 """`handler(action, payload)` carries out a POST in the loop and returns an HTTP status and what to send as JSON."""
+
+Remember = Callable[[int, str | None], Histories]
+"""`remember(seconds, backend)`: the last seconds (1 to 600) of one backend, None: of all."""
 
 
 class ReloadRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -108,8 +128,8 @@ class Routes:
     """Answers requests from the last Snapshot. What is costly to render is rendered once a Snapshot.
 
     `snapshot` returns the last Snapshot, None before the first tick; `events` returns the kept events after an id or a Unix time
-    (None: all of them), oldest first; `alerts` returns how the alert sinks are; `explain` returns why the verdicts are what they are, `relief` what relief would do now, both
-    worked out at each call.
+    (None: all of them), oldest first; `alerts` returns how the alert sinks are; `explain` returns why the verdicts are what they are,
+    `relief` what relief would do now, both worked out at each call; `history` returns the last seconds of one backend or of all (None).
     """
 
     def __init__(
@@ -120,9 +140,11 @@ class Routes:
         explain: Callable[[], Explanations] = Explanations,
         relief: Callable[[], ReliefPlans] = ReliefPlans,
         alerts: Callable[[], AlertsAnswer] = AlertsAnswer,
+        history: Remember = lambda _seconds, _backend: Histories(),
     ) -> None:
         self._alerts = alerts
         self._explain = explain
+        self._history = history
         self._relief = relief
         self._snapshot = snapshot
         self._events = events
@@ -173,6 +195,9 @@ class Routes:
             case "/v1/explain":
                 self._last()
                 return _json(200, Explanations(_of_backend(self._explain().backends, query.get("backend"))))
+            case "/v1/history":
+                asked = _known([one.name for one in self._last().backends], query.get("backend"))
+                return _json(200, self._history(_seconds(query.get("seconds")), asked))
             case "/v1/relief":
                 self._last()
                 return _json(200, ReliefPlans(_of_backend(self._relief().backends, query.get("backend"))))
@@ -231,11 +256,22 @@ def _shown(text: str) -> str:
 def _of_backend(found: tuple[_Told, ...], backend: str | None) -> tuple[_Told, ...]:
     if backend is None:
         return found
-    asked = tuple(one for one in found if one.backend == backend)
-    if not asked:
-        known = ", ".join(one.backend for one in found) or "none"
-        raise Refusal(404, f"There is no backend {_shown(backend)}; there are: {known}.")
-    return asked
+    _known([one.backend for one in found], backend)
+    return tuple(one for one in found if one.backend == backend)
+
+
+def _known(names: Sequence[str], backend: str | None) -> str | None:
+    if backend is not None and backend not in names:
+        raise Refusal(404, f"There is no backend {_shown(backend)}; there are: {', '.join(names) or 'none'}.")
+    return backend
+
+
+def _seconds(text: str | None) -> int:
+    if text is None:
+        return HISTORY_SECONDS
+    if not _WHOLE.fullmatch(text) or not 1 <= int(text) <= HISTORY_SECONDS:
+        raise Refusal(400, f"seconds={_shown(text)} is no whole number from 1 to {HISTORY_SECONDS}.")
+    return int(text)
 
 
 def _since(text: str | None) -> str | float | None:

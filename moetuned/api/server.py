@@ -21,12 +21,13 @@ import msgspec
 
 from moetuned.api import listeners
 from moetuned.api.errors import ListenError
-from moetuned.api.routes import Caller, Handler, Routes, error_answer
+from moetuned.api.routes import Caller, Handler, Remember, Routes, error_answer
 from moetuned.api.wire import Answer, Wire, WireError
 from moetuned.schema.alert_view import AlertsAnswer
 from moetuned.schema.config import Api
 from moetuned.schema.event import KeptEvents
 from moetuned.schema.explanation import Explanations
+from moetuned.schema.history import Histories
 from moetuned.schema.relief import ReliefPlans
 from moetuned.schema.snapshot import Snapshot
 
@@ -35,6 +36,9 @@ log = logging.getLogger(__name__)
 MAX_CONNECTIONS = 64
 MAX_TCP_CONNECTIONS = 40
 """The rest is kept for the Unix socket, so that a flood of the TCP port cannot lock moetunectl out."""
+MAX_WAITING_BYTES = 4 << 20
+"""Of answers that their clients have not taken yet. Half of it may wait for the TCP port."""
+_LARGE_BYTES = 32 << 10
 REQUEST_SECONDS = 5.0
 IDLE_SECONDS = 15.0
 WRITE_SECONDS = 15.0
@@ -46,6 +50,7 @@ REQUESTS_A_CONNECTION = 1000
 _READ_BYTES = 16 << 10
 _ACCEPTS_A_CALL = 16
 _FULL = error_answer(503, "Too many connections; try again in a moment.")
+_TOO_MUCH = error_answer(503, "Too many large answers wait to be read; try again in a moment.")
 
 
 class _Listener(msgspec.Struct):
@@ -87,9 +92,10 @@ class ApiServer:
         explain: Callable[[], Explanations] = Explanations,
         relief: Callable[[], ReliefPlans] = ReliefPlans,
         alerts: Callable[[], AlertsAnswer] = AlertsAnswer,
+        history: Remember = lambda _seconds, _backend: Histories(),
     ) -> None:
         self._config = config
-        self._routes = Routes(snapshot, events, handler, explain, relief, alerts)
+        self._routes = Routes(snapshot, events, handler, explain, relief, alerts, history)
         self._monotonic = monotonic
         self._group = listeners.group_id(config.group)  # once: a look-up over a network would hold up the loop
         self._selector: selectors.BaseSelector | None = None
@@ -244,7 +250,8 @@ class ApiServer:
             self._answer(connection, error_answer(error.status, str(error)), broken=True)
             return
         if request is not None:
-            self._answer(connection, self._routes.answer(request, connection.caller))
+            answer = self._routes.answer(request, connection.caller)
+            self._answer(connection, answer if self._may_wait(connection, answer) else _TOO_MUCH)
         elif connection.wire.client_closed:
             self._drop(connection)
         else:
@@ -252,6 +259,14 @@ class ApiServer:
                 connection.out.append(memoryview(go_on))
                 connection.after = "read"
             self._flush(connection)
+
+    def _may_wait(self, connection: _Connection, answer: Answer) -> bool:
+        """Whether there is memory for one more answer, should its client be slow; a small one always may."""
+        if len(answer.body) < _LARGE_BYTES:
+            return True
+        waiting = sum(len(piece) for other in self._connections.values() for piece in other.out)
+        most = MAX_WAITING_BYTES if connection.caller.transport == "unix" else MAX_WAITING_BYTES // 2
+        return not waiting or waiting + len(answer.body) <= most
 
     def _answer(self, connection: _Connection, answer: Answer, *, broken: bool = False) -> None:
         connection.requests += 1

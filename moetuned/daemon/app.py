@@ -17,7 +17,7 @@ from moetuned.api.server import ApiServer
 from moetuned.daemon import pacing
 from moetuned.daemon.alerting import Alerting
 from moetuned.daemon.announcer import Announcer
-from moetuned.daemon.asked_tuning import other_than_ours
+from moetuned.daemon.asked_tuning import held_by_another, other_than_ours
 from moetuned.daemon.config_loading import load_checked
 from moetuned.daemon.devices import Devices
 from moetuned.daemon.event_keeper import EventKeeper
@@ -55,7 +55,7 @@ from moetuned.schema.explanation import Explanations
 from moetuned.schema.relief import ReliefPlans
 from moetuned.schema.snapshot import SelfView, Snapshot, TuneAnswer
 from moetuned.schema.supervision import BackendDo
-from moetuned.schema.units import format_duration
+from moetuned.state.history import History
 from moetuned.state.undo_journal import is_held
 
 log = logging.getLogger(__name__)
@@ -66,8 +66,6 @@ DRIFT_AGAIN_SECONDS = 2.0
 EVENTS_SHOWN = 20
 FRESH_INTERVALS = 1.2
 """Who asks gets nothing older than so many of watch.interval."""
-SLOW_WORK_SECONDS = 60.0
-"""Work in a lane that takes longer than this is told in the status: it is most often a file system that hangs."""
 ALERT_GRACE_SECONDS = 5.0
 """At the end, alerts that are on their way get this long."""
 SWAP_GRACE_SECONDS = 75.0
@@ -113,6 +111,7 @@ class App:
         state = os.path.dirname(paths.journal)
         self._workers = Workers(clock)
         self._events = EventKeeper(self._workers, state).open_log(self._started_wall)
+        self._history = History()
         self._alerting = Alerting(self._workers, clock, os.path.join(state, "alerts"), boot_id())
         self._snapshot: Snapshot | None = None
         self._looked: tuple[float, float] | None = None
@@ -138,6 +137,7 @@ class App:
             self._explain,
             self._relief,
             self._alerting.view,
+            self._history.told,
         )
         self._metric_file = MetricFile(self._workers, lambda: self.snapshot)
         self._swap = SwapKeeper(self._fs, state, self._workers, holds=lambda: self._tuning.holds)
@@ -300,6 +300,7 @@ class App:
         if not stopping and self._tuning.follow_cgroups(self._loaded.config, running):
             self._apply_kernel_settings()
         self._judge.look(tuple(self._roster), self._settings, now, self._pace.seconds, may_restart=not stopping)
+        self._history.record(now, {watched.name: watched.recent for watched in self._roster})
         self._devices.tick(tuple(self._roster), now)
         for watched in self._roster:
             self._probing.ask(watched)
@@ -319,10 +320,7 @@ class App:
         waiting = "an event waits for what is asked about it" if self._neighbours.waiting else None
         waiting = waiting if self._stopping_since is None else "moetuned is stopping"
         seen = pacing.seen(tuple(self._roster), triggered=self._pressure.active, waiting=waiting)
-        interval, idle = self._settings.interval_seconds, self._settings.idle_interval_seconds
-        if self._notifier.watchdog_seconds is not None:
-            interval, idle = (min(one, self._notifier.watchdog_seconds / 3) for one in (interval, idle))
-        self._pace = tick_interval.step(self._pace, seen, since_seconds, interval, idle)
+        self._pace = pacing.step(self._pace, seen, since_seconds, self._settings, self._notifier.watchdog_seconds)
 
     def _fresh_snapshot(self) -> Snapshot | None:
         """What somebody who asks is shown: while looks are seldom, one is made for them."""
@@ -386,10 +384,6 @@ class App:
         )
 
     def _all_notes(self) -> tuple[str, ...]:
-        slow = (
-            f"{what} has been going on for {format_duration(seconds)}; perhaps a file system hangs"
-            for what, seconds in self._workers.running_longer_than(SLOW_WORK_SECONDS)
-        )
         warnings = (str(problem) for problem in self._loaded.warnings)
         devices = () if self._devices.note is None else (self._devices.note,)
         return (
@@ -399,7 +393,7 @@ class App:
             *self._swap.notes,
             *self._metric_file.notes,
             *devices,
-            *slow,
+            *self._workers.notes,
             *warnings,
         )
 
@@ -453,10 +447,7 @@ class App:
         tuning = self._loaded.config.tuning
         problem = other_than_ours(asked, self._paths.config, self._paths.journal, tuning.profile.value)
         if problem is None and self._is_locked_out():
-            problem = (
-                f"another moetuned process holds {os.path.dirname(self._paths.journal)}, so this daemon (pid {os.getpid()}) has "
-                "changed nothing and changes nothing; ask or stop that one"
-            )
+            problem = held_by_another(self._paths.journal)
         if problem is not None:
             return 409, {"error": problem}
         if asked.get("do") == "rollback":

@@ -23,3 +23,11 @@ def other_than_ours(asked: Mapping[str, object], config: str | None, journal: st
     if isinstance(wanted, str) and wanted != profile:
         return f"the daemon uses the profile {profile}, not {wanted}; {change}"
     return None
+
+
+def held_by_another(journal: str) -> str:
+    """What is said where another process has the undo journal."""
+    return (
+        f"another moetuned process holds {os.path.dirname(journal)}, so this daemon (pid {os.getpid()}) has changed nothing and "
+        "changes nothing; ask or stop that one"
+    )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from moetuned.daemon.settings import Settings
 from moetuned.daemon.watched import Watched
-from moetuned.decide.tick_interval import IDLE_CPU_RATIO, Seen
+from moetuned.decide import tick_interval
+from moetuned.decide.tick_interval import IDLE_CPU_RATIO, Seen, TickInterval
 from moetuned.schema.verdict import MemoryState, Paging, Phase
 
 IDLE_READ_BYTES_PER_SECOND = 256e3
@@ -25,6 +27,16 @@ def seen(backends: Sequence[Watched], *, triggered: bool, waiting: str | None = 
         triggered=triggered,
         quick=next((found for watched in backends if (found := _quick(watched)) is not None), None),
     )
+
+
+def step(
+    pace: TickInterval, seen: Seen, since_seconds: float, settings: Settings, watchdog_seconds: float | None
+) -> TickInterval:
+    """How long until the next look, `since_seconds` after the last one; never so long that systemd's watchdog would bite."""
+    interval, idle = settings.interval_seconds, settings.idle_interval_seconds
+    if watchdog_seconds is not None:
+        interval, idle = (min(one, watchdog_seconds / 3) for one in (interval, idle))
+    return tick_interval.step(pace, seen, since_seconds, interval, idle)
 
 
 def _quick(watched: Watched) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -198,6 +198,11 @@ class Watched:
     def calm(self) -> bool:
         """Whether what it does now is how it should be."""
         return self.verdict.paging in (Paging.STEADY, Paging.STREAMING)
+
+    @property
+    def recent(self) -> tuple[Mapping[str, float | None], Verdict]:
+        """What the last look says, for the history."""
+        return ({} if self.signals is None else self.signals.values), self.verdict
 
     @property
     def model_identity(self) -> ModelIdentity | None:

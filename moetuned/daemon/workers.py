@@ -20,11 +20,14 @@ from typing import Any
 from moetuned.decide import probe_budget
 from moetuned.decide.probe_budget import ProbeBudget
 from moetuned.host.clock import Clock
+from moetuned.schema.units import format_duration
 
 log = logging.getLogger(__name__)
 
 LANE_LIMIT = 64
 """Most pieces of work that wait in or run on a lane."""
+SLOW_WORK_SECONDS = 60.0
+"""Work that takes longer than this is told in the status: it is most often a file system that hangs."""
 
 
 class Lane(StrEnum):
@@ -159,6 +162,14 @@ class Workers:
             (job.key, now - job.began)
             for job in self._jobs.values()
             if job.began is not None and now - job.began > seconds
+        )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What has taken too long, for people."""
+        return tuple(
+            f"{what} has been going on for {format_duration(seconds)}; perhaps a file system hangs"
+            for what, seconds in self.running_longer_than(SLOW_WORK_SECONDS)
         )
 
     def collect(self) -> None:

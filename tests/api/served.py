@@ -13,6 +13,7 @@ from api_examples import event, example_snapshot
 from moetuned.api.server import ApiServer
 from moetuned.schema.config import Api
 from moetuned.schema.event import KeptEvents
+from moetuned.schema.history import BackendHistory, Histories
 from moetuned.schema.snapshot import Snapshot
 
 
@@ -26,15 +27,21 @@ class Served:
         self.path = f"{directory}/api.sock"
         config = msgspec.convert({"socket": self.path, "listen": listen, "group": "no-such-group-here"}, Api)
         self.selector = selectors.DefaultSelector()
+        self.remembered: list[tuple[int, str | None]] = []
         self.server = ApiServer(
             config,
             lambda: self.snapshot,
             lambda since: KeptEvents((event("1-2"),)),
             self._handle,
             monotonic=lambda: self.now,
+            history=self._remember,
         )
         self.server.register(self.selector)
         self.clients: list[socket.socket] = []
+
+    def _remember(self, seconds, backend):
+        self.remembered.append((seconds, backend))
+        return Histories(100, 2, (BackendHistory("glm"),))
 
     def _handle(self, name, payload):
         self.calls.append((name, payload))

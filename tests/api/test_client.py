@@ -13,6 +13,7 @@ from moetuned.api import client as client_module
 from moetuned.api.client import Client
 from moetuned.api.errors import DaemonError, DaemonRefused, DaemonUnreachable
 from moetuned.api.metrics import render
+from moetuned.schema.history import BackendHistory, Histories
 
 
 @pytest.fixture
@@ -41,6 +42,9 @@ def test_status_events_and_post(running):
     assert client.post("/v1/reload") == {"done": "reload"}
     assert client.explain().backends == ()
     assert client.relief().backends == ()
+    assert client.history() == Histories(100, 2, (BackendHistory("glm"),))
+    assert client.history(30, "glm").at_seconds == 100
+    assert running.remembered == [(600, None), (30, "glm")]
     assert running.calls == [("warm", {"backend": "glm"}), ("reload", {})]
 
 

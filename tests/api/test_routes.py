@@ -8,8 +8,10 @@ from moetuned.api.routes import ACTIONS, Caller, Routes
 from moetuned.api.wire import Answer, Request
 from moetuned.schema.event import KeptEvents
 from moetuned.schema.explanation import Explanation, Explanations
+from moetuned.schema.history import BackendHistory, Histories
 from moetuned.schema.relief import ReliefPlan, ReliefPlans
 from moetuned.schema.snapshot import Snapshot
+from moetuned.schema.verdict import Phase
 
 TCP = Caller("tcp")
 UNIX = Caller("unix", may_act=True)
@@ -22,7 +24,10 @@ class Daemon:
         self.calls: list[tuple[str, object]] = []
         self.asked: list[str | None] = []
         self.explained = 0
-        self.routes = Routes(lambda: self.snapshot, self._events, self._handle, self._explain, self._relief)
+        self.remembered: list[tuple[int, str | None]] = []
+        self.routes = Routes(
+            lambda: self.snapshot, self._events, self._handle, self._explain, self._relief, self._remember
+        )
 
     def _events(self, since):
         self.asked.append(since)
@@ -34,6 +39,10 @@ class Daemon:
 
     def _relief(self):
         return ReliefPlans(tuple(ReliefPlan(name, "act", "ok", "nothing") for name in ("glm", "other")))
+
+    def _remember(self, seconds, backend):
+        self.remembered.append((seconds, backend))
+        return Histories(100, 2, (BackendHistory("glm", {"tokens_per_second": (None, 0.9)}, (None, Phase.DECODE)),))
 
     def _explain(self):
         self.explained += 1
@@ -86,6 +95,38 @@ def test_relief_is_planned_when_it_is_asked_for(daemon):
     assert daemon.ask("GET", "/v1/relief?backend=none").status == 404
     daemon.snapshot = None
     assert daemon.ask("GET", "/v1/relief").status == 503
+
+
+def test_history(daemon):
+    answer = daemon.ask("GET", "/v1/history", TCP)
+    assert answer.status == 200
+    assert msgspec.json.decode(answer.body) == {
+        "at_seconds": 100,
+        "step_seconds": 2,
+        "backends": [
+            {
+                "backend": "glm",
+                "signals": {"tokens_per_second": [None, 0.9]},
+                "phase": [None, "decode"],
+                "paging": [],
+                "memory": [],
+            }
+        ],
+    }
+    assert daemon.ask("GET", "/v1/history?seconds=30&backend=glm", READER).status == 200
+    assert daemon.ask("GET", "/v1/history?seconds=600").status == 200
+    assert daemon.remembered == [(600, None), (30, "glm"), (600, None)]
+    for bad in ("0", "601", "-1", "1.5", "x", "", "99999999999999999999", "%D9%A3"):
+        refused = daemon.ask("GET", f"/v1/history?seconds={bad}")
+        assert refused.status == 400
+        assert "from 1 to 600" in error_of(refused)
+    unknown = daemon.ask("GET", "/v1/history?backend=none")
+    assert (unknown.status, error_of(unknown)) == (404, "There is no backend 'none'; there are: glm.")
+    assert daemon.ask("GET", "/v1/history?since=1").status == 400
+    assert daemon.ask("POST", "/v1/history").status == 405
+    daemon.snapshot = None
+    assert daemon.ask("GET", "/v1/history").status == 503
+    assert len(daemon.remembered) == 3
 
 
 def test_a_snapshot_is_rendered_once(daemon, snapshot):

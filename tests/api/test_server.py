@@ -13,10 +13,12 @@ from moetuned.api.server import (
     IDLE_SECONDS,
     MAX_CONNECTIONS,
     MAX_TCP_CONNECTIONS,
+    MAX_WAITING_BYTES,
     REQUEST_SECONDS,
     STUCK_SECONDS,
     WRITE_SECONDS,
 )
+from moetuned.schema.history import BackendHistory, Histories
 
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 GET_CLOSE = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
@@ -170,6 +172,28 @@ def test_a_large_answer_arrives_whole(served):
     answer = served.ask(b"GET /v1/status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
     assert len(answer) > 3_000_000
     assert answer.endswith(b"}\n")
+
+
+def test_large_answers_that_nobody_reads_are_bounded_and_the_socket_still_gets_its_own(served):
+    served.server._routes._history = lambda _seconds, _backend: Histories(
+        1, 1, (BackendHistory("glm", {"tokens_per_second": (1.0,) * 100_000}),)
+    )
+    for listener in served.server._listeners:  # or the kernel takes all of it
+        listener.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    ask = b"GET /v1/history HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    deaf = [served.connect("tcp", receive_buffer=4096) for _ in range(30)]
+    for client in deaf:
+        client.sendall(ask)
+    served.until(
+        lambda: all(item.requests for item in served.server._connections.values()) and served.server.connections == 30
+    )
+    waiting = sum(len(piece) for item in served.server._connections.values() for piece in item.out)
+    assert 0 < waiting <= MAX_WAITING_BYTES // 2 + 30_000
+    refused = [client for client in deaf if client.recv(12).endswith(b"503")]
+    assert 0 < len(refused) < len(deaf)
+    mine = served.ask(ask.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"), "unix")
+    assert status_of(mine) == 200
+    assert len(mine) > 400_000
 
 
 def test_200_connections_are_bounded_and_the_socket_stays_reachable(served):

@@ -20,6 +20,7 @@ from moetuned.daemon.workers import Lane
 from moetuned.decide import signals
 from moetuned.host.durable_file import lock_directory
 from moetuned.schema.event import EventName
+from moetuned.schema.verdict import Phase
 
 WATCH = {"watch": {"discover": False}}
 OFFLOAD = {**WATCH, "tuning": {"profile": "moe-offload"}}
@@ -90,6 +91,18 @@ def test_ten_thousand_ticks(tmp_path: Path) -> None:
         it.tick(10_000)
         assert it.daemon.snapshot.daemon.ticks == 10_001
         assert len(os.listdir("/proc/self/fd")) == descriptors
+
+
+def test_every_look_is_remembered_for_ten_minutes(tmp_path: Path) -> None:
+    with rig(tmp_path, {**WATCH, "backends": [{"name": "glm"}]}) as it:
+        it.tick(700)
+        told = it.app._history.told()
+        assert told.at_seconds == it.clock.now // 2 * 2
+        assert [(one.backend, len(one.phase)) for one in told.backends] == [("glm", 300)]
+        assert all(isinstance(state, Phase) for state in told.backends[0].phase)
+        it.reload({**WATCH, "backends": [{"name": "other"}]})
+        it.tick(2)
+        assert [one.backend for one in it.app._history.told().backends] == ["other"]
 
 
 def test_a_late_tick_is_not_made_up_for(tmp_path: Path) -> None:

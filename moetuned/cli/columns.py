@@ -1,0 +1,71 @@
+"""Text in columns of a terminal: how wide it is there, cut to a width, and free of what would steer the terminal."""
+
+from __future__ import annotations
+
+import unicodedata
+
+
+def clean(text: str, *, unicode: bool = True) -> str:
+    """`text` without control characters, and without `unicode` nothing but ASCII: each other character is "?"."""
+    shown = "".join(char if char.isprintable() else "?" for char in text)
+    return shown if unicode else shown.encode("ascii", "replace").decode("ascii")
+
+
+def char_columns(char: str) -> int:
+    """Columns that a printable character takes: 2 for East Asian wide ones, 0 for marks that stand on the one before."""
+    if char.isascii():
+        return 1
+    if unicodedata.category(char) in ("Mn", "Me"):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+
+
+def columns_of(text: str) -> int:
+    """Columns that printable text takes."""
+    return len(text) if text.isascii() else sum(map(char_columns, text))
+
+
+def cut(text: str, width: int, end: str = "…") -> str:
+    """`text` in at most `width` columns; where something had to go, `end` says so."""
+    if columns_of(text) <= width:
+        return text
+    room, kept = width - columns_of(end), ""
+    if room < 0:
+        return end[: max(0, width)]
+    for char in text:
+        room -= char_columns(char)
+        if room < 0:
+            break
+        kept += char
+    return kept + end
+
+
+def pad(text: str, width: int) -> str:
+    """`text` with spaces up to `width` columns."""
+    return text + " " * (width - columns_of(text))
+
+
+def wrap(text: str, width: int, most_lines: int, end: str = "…", indent: int = 0) -> list[str]:
+    """`text` in at most `most_lines` lines of at most `width` columns, broken at spaces where there are any; the last is cut.
+
+    Lines after the first begin with `indent` spaces, unless there is hardly room for anything else.
+    """
+    indent = indent if width > 2 * indent else 0
+    lines: list[str] = []
+    words = text.split()
+    while words:
+        lead = " " * indent if lines else ""
+        room = width - len(lead)
+        if len(lines) == most_lines - 1:
+            lines.append(lead + cut(" ".join(words), room, end))
+            break
+        line = ""
+        while words and columns_of(line) + bool(line) + columns_of(words[0]) <= room:
+            line += (" " if line else "") + words.pop(0)
+        if not line:  # a word that is longer than a line
+            line = cut(words[0], room, "")
+            if not line:
+                break
+            words[0] = words[0][len(line) :]
+        lines.append(lead + line)
+    return lines or [""]
