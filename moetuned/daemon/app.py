@@ -18,7 +18,7 @@ from moetuned.daemon import pacing
 from moetuned.daemon.alerting import Alerting
 from moetuned.daemon.announcer import Announcer
 from moetuned.daemon.asked_tuning import held_by_another, other_than_ours
-from moetuned.daemon.config_loading import load_checked
+from moetuned.daemon.config_loading import load_checked, mode_line
 from moetuned.daemon.devices import Devices
 from moetuned.daemon.event_keeper import EventKeeper
 from moetuned.daemon.examining import Examining
@@ -193,7 +193,7 @@ class App:
         self._roster.note_orphans()
         self._tick()
         self._notifier.ready(self._status_line())
-        log.info("ready, %s", self._mode_line())
+        log.info("ready, %s", mode_line(self._loaded, act=self._settings.act))
 
     def close(self) -> None:
         """Give everything back. What is still supervised runs on, and the next daemon takes it over."""
@@ -245,7 +245,7 @@ class App:
         self._settings = settings_of(loaded.config)
         self._apply()
         self._notifier.ready(self._status_line())
-        log.info("reloaded, %s", self._mode_line())
+        log.info("reloaded, %s", mode_line(self._loaded, act=self._settings.act))
         return None
 
     def _reload_by_signal(self) -> None:
@@ -274,13 +274,6 @@ class App:
         if self._stopping_since is None:
             hold = self._swap.is_concerned(config)
             self._tuning.apply(config, by_hand=by_hand, hold=hold)
-
-    def _mode_line(self) -> str:
-        files = ", ".join(self._loaded.files) or "no config file"
-        profile = self._loaded.config.tuning.profile.value
-        settings = "settings are left alone" if profile == "observe" else f"settings of profile {profile}"
-        relief = "relief may restart backends" if self._settings.act else "relief only says what it would do"
-        return f"with {files}: {settings}, {relief}"
 
     # The tick
 
