@@ -26,7 +26,7 @@ class Daemon:
         self.explained = 0
         self.remembered: list[tuple[int, str | None]] = []
         self.routes = Routes(
-            lambda: self.snapshot, self._events, self._handle, self._explain, self._relief, self._remember
+            lambda: self.snapshot, self._events, self._handle, self._explain, self._relief, history=self._remember
         )
 
     def _events(self, since):
