@@ -1,28 +1,14 @@
-"""Text in columns of a terminal: how wide it is there, cut to a width, and free of what would steer the terminal."""
+"""Text in columns of a terminal: cut, padded or broken to a width, and free of what would steer the terminal."""
 
 from __future__ import annotations
 
-import unicodedata
+from moetuned.cli.text_width import columns_of, printable
 
 
 def clean(text: str, *, unicode: bool = True) -> str:
     """`text` without control characters, and without `unicode` nothing but ASCII: each other character is "?"."""
-    shown = "".join(char if char.isprintable() else "?" for char in text)
+    shown = printable(text)
     return shown if unicode else shown.encode("ascii", "replace").decode("ascii")
-
-
-def char_columns(char: str) -> int:
-    """Columns that a printable character takes: 2 for East Asian wide ones, 0 for marks that stand on the one before."""
-    if char.isascii():
-        return 1
-    if unicodedata.category(char) in ("Mn", "Me"):
-        return 0
-    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
-
-
-def columns_of(text: str) -> int:
-    """Columns that printable text takes."""
-    return len(text) if text.isascii() else sum(map(char_columns, text))
 
 
 def cut(text: str, width: int, end: str = "…") -> str:
@@ -33,7 +19,7 @@ def cut(text: str, width: int, end: str = "…") -> str:
     if room < 0:
         return end[: max(0, width)]
     for char in text:
-        room -= char_columns(char)
+        room -= columns_of(char)
         if room < 0:
             break
         kept += char

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from moetuned.cli.columns import char_columns
+from moetuned.cli.text_width import columns_of
 
 STYLES = {"": "", "bold": "1", "red": "1;31", "yellow": "33", "green": "32", "dim": "2"}
 """Styles and their numbers in ECMA-48 (SGR)."""
@@ -90,7 +90,7 @@ def _cells(line: Line, *, colour: bool) -> list[_Cell]:
     for text, style in line:
         shown = style if colour else ""
         for char in text:
-            width = char_columns(char)
+            width = columns_of(char)
             if width == 0:
                 if cells:
                     position = len(cells) - 1 if cells[-1][0] else len(cells) - 2

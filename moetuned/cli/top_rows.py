@@ -21,8 +21,6 @@ _WIDE = 72
 """From so many columns on there is room for a note behind each sparkline."""
 _SMALLEST_SPARK = 4
 _VERDICT_LINES = 3
-_WANTED = frozenset(("starting", "restarting", "draining", "ending", "paused"))
-"""States of a backend that does not answer because somebody or moetuned wants that."""
 _NO_REQUEST = frozenset((Phase.IDLE, Phase.ABSENT, Phase.LOADING, Phase.PREFILL))
 _PAGING_LETTERS = {
     Paging.COLD: "c", Paging.WARMING: "w", Paging.STEADY: "s", Paging.STREAMING: "~", Paging.THRASHING: "T", Paging.UNKNOWN: "?",
@@ -82,12 +80,15 @@ class _Watched(msgspec.Struct, frozen=True):
     gather: Callable[..., float] = mean
 
 
-def backend_rows(backend: BackendView, history: BackendHistory | None, last: int, page: Page, mark: str) -> list[Row]:
-    """All its lines in the order in which they are shown. `last`: number of the last value of `history`; `mark` stands before its name."""
+def backend_rows(
+    backend: BackendView, history: BackendHistory | None, last: int, page: Page, mark: str, style: str = ""
+) -> list[Row]:
+    """All its lines in the order in which they are shown. `last`: number of the last value of `history`; `mark` stands before its name,
+    which is drawn in `style`.
+    """
     joint = " " if backend.sentence.startswith(("is ", "hangs: ")) else ": "
     narrower = msgspec.structs.replace(page, width=max(1, page.width - len(mark)))
     said = narrower.wrapped(f"{backend.name}{joint}{backend.sentence}", _VERDICT_LINES, 2)
-    style = severity(backend)
     leads = (mark, *(" " * len(mark) for _ in said[1:]))
     rows = [
         Row(CONTINUED_RANK if number else 0, _fitting(((lead + line, style),), page), number < len(said) - 1)
@@ -97,24 +98,6 @@ def backend_rows(backend: BackendView, history: BackendHistory | None, last: int
     if history is not None:
         rows.append(Row(8, _paging_row(backend, history, last, page)))
     return rows
-
-
-def severity(backend: BackendView) -> str:
-    """Style of its verdict: red wants something done, yellow may pass or is unknown, green is well."""
-    verdict = backend.verdict
-    if backend.state in _WANTED:
-        return "yellow"
-    hangs = any(reason.axis == "phase" and reason.signal == "hung" for reason in verdict.reasons)
-    if (
-        hangs
-        or verdict.phase == Phase.ABSENT
-        or verdict.paging == Paging.THRASHING
-        or verdict.memory == MemoryState.CRITICAL
-    ):
-        return "red"
-    if verdict.memory == MemoryState.NEAR_LIMIT or verdict.paging in (Paging.COLD, Paging.WARMING, Paging.UNKNOWN):
-        return "yellow"
-    return "yellow" if verdict.phase in (Phase.LOADING, Phase.UNKNOWN) else "green"
 
 
 def _watched(backend: BackendView, history: BackendHistory | None) -> list[_Watched]:

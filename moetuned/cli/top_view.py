@@ -11,10 +11,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from moetuned.cli.columns import columns_of, cut
+from moetuned.cli.columns import cut
+from moetuned.cli.status_view import COLOURS
 from moetuned.cli.styled_line import Line
+from moetuned.cli.text_width import columns_of
 from moetuned.cli.top_rows import BASIC_RANK, Page, Row, backend_rows
 from moetuned.cli.top_state import TopState, chosen_of, ordered
+from moetuned.decide.headline import headlines
 from moetuned.schema.history import Histories
 from moetuned.schema.snapshot import BackendView, Snapshot
 from moetuned.schema.units import format_duration, format_rate, format_ratio
@@ -147,7 +150,7 @@ def _body(top: Top, state: TopState, page: Page, rows: int | None, now: float) -
     chosen = chosen_of(state, [one.name for one in backends])
     if state.only:
         backends = [one for one in backends if one.name == chosen]
-    blocks = _blocks(top, backends, chosen, page)
+    blocks = _blocks(top, snapshot, backends, chosen, page)
     below = [_others(top, backends, page), _disks(backends, page), _events(snapshot, page, now)]
     if rows is None:
         below[2] = below[2][-_EVENTS_AT_ALL_HEIGHTS:]
@@ -161,14 +164,14 @@ def _bounded(lines: list[Line], rows: int | None) -> list[Line]:
     return lines if rows is None else lines[:rows]
 
 
-def _blocks(top: Top, backends: Sequence[BackendView], chosen: str | None, page: Page) -> list[list[Row]]:
+def _blocks(
+    top: Top, snapshot: Snapshot, backends: Sequence[BackendView], chosen: str | None, page: Page
+) -> list[list[Row]]:
     kept = {one.backend: one for one in top.history.backends}
     last = (top.history.at_seconds or 0) // top.history.step_seconds
-    marked = len(backends) > 1
-    return [
-        backend_rows(one, kept.get(one.name), last, page, ("> " if one.name == chosen else "  ") if marked else "")
-        for one in backends
-    ]
+    marks = {one.name: "" if len(backends) == 1 else "> " if one.name == chosen else "  " for one in backends}
+    styles = {one.backend: COLOURS[one.severity] for one in headlines(snapshot, snapshot.wall_seconds)}
+    return [backend_rows(one, kept.get(one.name), last, page, marks[one.name], styles[one.name]) for one in backends]
 
 
 def _fit(blocks: list[list[Row]], chosen: int, below: list[list[Line]], rows: int, page: Page) -> list[Line]:

@@ -3,7 +3,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moetuned.cli.columns import char_columns, clean, columns_of, cut, pad, wrap
+from moetuned.cli.columns import clean, cut, pad, wrap
+from moetuned.cli.text_width import columns_of
 
 
 def test_control_characters_and_what_turns_text_around_are_gone() -> None:
@@ -15,7 +16,7 @@ def test_columns() -> None:
     assert columns_of("glm") == 3
     assert columns_of("漢字x") == 5
     assert columns_of("e\u0301") == 1
-    assert char_columns("▁") == 1
+    assert columns_of("▁") == 1
 
 
 def test_cut_says_that_something_is_missing() -> None:

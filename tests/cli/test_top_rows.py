@@ -5,9 +5,9 @@ import pytest
 from top_scenes import squeezed, two
 
 from moetuned.cli.styled_line import plain
-from moetuned.cli.top_rows import Page, backend_rows, severity
+from moetuned.cli.top_rows import Page, backend_rows
 from moetuned.schema.snapshot import BackendView
-from moetuned.schema.verdict import MemoryState, Paging, Phase, Reason, Verdict
+from moetuned.schema.verdict import MemoryState, Phase, Verdict
 
 TOP = squeezed()
 assert TOP.snapshot is not None
@@ -79,24 +79,3 @@ def test_the_paging_row_shows_the_worst_of_a_column() -> None:
     (paging,) = [line for line in early if line.startswith("  paging")]
     assert "ww~" in paging
     assert "~~T" in paging
-
-
-@pytest.mark.parametrize(
-    ("change", "style"),
-    [
-        ({}, "red"),
-        ({"paging": Paging.STEADY}, "green"),
-        ({"paging": Paging.STREAMING}, "green"),
-        ({"paging": Paging.UNKNOWN}, "yellow"),
-        ({"paging": Paging.WARMING}, "yellow"),
-        ({"paging": Paging.STEADY, "memory": MemoryState.NEAR_LIMIT}, "yellow"),
-        ({"paging": Paging.STEADY, "memory": MemoryState.CRITICAL}, "red"),
-        ({"paging": Paging.STEADY, "phase": Phase.ABSENT}, "red"),
-        ({"paging": Paging.STEADY, "phase": Phase.LOADING}, "yellow"),
-        ({"paging": Paging.STEADY, "reasons": (Reason("phase", "hung", 65.0, 60.0, 65.0, "hung"),)}, "red"),
-    ],
-)
-def test_severity(change: dict[str, object], style: str) -> None:
-    backend = msgspec.structs.replace(GLM, verdict=msgspec.structs.replace(GLM.verdict, **change))
-    assert severity(backend) == style
-    assert severity(msgspec.structs.replace(backend, state="restarting")) == "yellow"

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from top_scenes import NOW, SCENES, squeezed, two
 
-from moetuned.cli.columns import columns_of
 from moetuned.cli.styled_line import plain, styled
+from moetuned.cli.text_width import columns_of
 from moetuned.cli.top_state import ZOOMS, Sort, TopState
 from moetuned.cli.top_view import Screen, Top, draw
 from moetuned.schema.neighbour import Neighbour
@@ -186,3 +186,9 @@ def test_what_a_process_does_now_is_said_instead_of_what_it_did() -> None:
     now = msgspec.structs.replace(top, others=("rsync (pid 812, backup.service) reads 140 MB/s",))
     assert "42.0 GiB" not in picture(now)
     assert "firefox (pid 7) grew 6.0 GiB" in picture(now)
+
+
+def test_its_verdict_has_the_colour_that_status_gives_it() -> None:
+    top, state = squeezed(), TopState()
+    styles = {style for line in draw(top, state, Screen(80, 24), NOW) for text, style in line if text.startswith("glm")}
+    assert styles == {"red"}

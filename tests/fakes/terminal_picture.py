@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from moetuned.cli.columns import char_columns
+from moetuned.cli.text_width import columns_of
 
 _CSI = re.compile(r"\x1b\[([?]?)([0-9;]*)([A-Za-z])")
 
@@ -106,7 +106,7 @@ class TerminalPicture:
         if char in "\x18\x07":
             return
         assert char.isprintable(), f"{char!r} was written"
-        width = char_columns(char)
+        width = columns_of(char)
         if width == 0:
             self._cells[self._row][max(0, self._column - 1)] += char
             return
