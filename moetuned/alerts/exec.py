@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shlex
 import stat
 import subprocess
 import time
@@ -64,6 +63,8 @@ def _send(event: Event, config: ExecAlert) -> list[HookResult]:
         problem = distrust(directory)
         names = [] if problem else sorted(os.listdir(directory))
     except FileNotFoundError:
+        import shlex
+
         problem = f"there is no such directory; make it with: install -d -m 755 -o root {shlex.quote(directory)}"
     except OSError as error:
         problem = f"it cannot be read: {error.strerror}"

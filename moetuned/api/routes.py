@@ -6,20 +6,21 @@ import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import Annotated, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
 
 from moetuned.api.wire import Answer, Request
-from moetuned.parse.event_since import event_since
-from moetuned.schema.alert_view import AlertsAnswer
 from moetuned.schema.event import KeptEvents
 from moetuned.schema.explanation import Explanation, Explanations
 from moetuned.schema.history import HISTORY_SECONDS, Histories
 from moetuned.schema.relief import ReliefPlan, ReliefPlans
 from moetuned.schema.snapshot import Snapshot
 from moetuned.schema.supervision import BackendDo
+
+if TYPE_CHECKING:  # the daemon makes one only when somebody asks
+    from moetuned.schema.alert_view import AlertsAnswer
 
 log = logging.getLogger(__name__)
 
@@ -139,7 +140,7 @@ class Routes:
         handler: Handler,
         explain: Callable[[], Explanations] = Explanations,
         relief: Callable[[], ReliefPlans] = ReliefPlans,
-        alerts: Callable[[], AlertsAnswer] = AlertsAnswer,
+        alerts: Callable[[], AlertsAnswer] | None = None,
         history: Remember = lambda _seconds, _backend: Histories(),
     ) -> None:
         self._alerts = alerts
@@ -189,7 +190,7 @@ class Routes:
                 self._last()
                 return Answer(200, _TEXT, b"ok\n")
             case "/v1/alerts":
-                return _json(200, self._alerts())
+                return _json(200, {"sinks": []} if self._alerts is None else self._alerts())
             case "/v1/events":
                 return _json(200, self._events(_since(query.get("since"))))
             case "/v1/explain":
@@ -277,6 +278,8 @@ def _seconds(text: str | None) -> int:
 def _since(text: str | None) -> str | float | None:
     if text is None:
         return None
+    from moetuned.parse.event_since import event_since  # few ask so, and its expressions take memory
+
     try:
         return event_since(text)
     except ValueError as error:

@@ -15,7 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -23,13 +23,15 @@ from moetuned.api import listeners
 from moetuned.api.errors import ListenError
 from moetuned.api.routes import Caller, Handler, Remember, Routes, error_answer
 from moetuned.api.wire import Answer, Wire, WireError
-from moetuned.schema.alert_view import AlertsAnswer
 from moetuned.schema.config import Api
 from moetuned.schema.event import KeptEvents
 from moetuned.schema.explanation import Explanations
 from moetuned.schema.history import Histories
 from moetuned.schema.relief import ReliefPlans
 from moetuned.schema.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from moetuned.schema.alert_view import AlertsAnswer
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +93,7 @@ class ApiServer:
         monotonic: Callable[[], float] = time.monotonic,
         explain: Callable[[], Explanations] = Explanations,
         relief: Callable[[], ReliefPlans] = ReliefPlans,
-        alerts: Callable[[], AlertsAnswer] = AlertsAnswer,
+        alerts: Callable[[], AlertsAnswer] | None = None,
         history: Remember = lambda _seconds, _backend: Histories(),
     ) -> None:
         self._config = config

@@ -5,15 +5,18 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
 
 from moetuned import alerts
-from moetuned.daemon.alert_sink import AlertSink
 from moetuned.daemon.workers import Lane, Workers
 from moetuned.host.clock import Clock
 from moetuned.schema.alert import JOURNAL, Alert, JournalAlert, kind_of_sink, sink_names
-from moetuned.schema.alert_view import AlertsAnswer
 from moetuned.schema.event import Event
-from moetuned.state import alert_store
+
+if TYPE_CHECKING:  # a daemon without sinks does without what they need
+    from moetuned.daemon.alert_sink import AlertSink
+    from moetuned.schema.alert_view import AlertsAnswer
+    from moetuned.state.alert_store import KeptSink
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +35,7 @@ class Alerting:
         self._boot_id = boot_id
         self._sinks: list[AlertSink] = []
         self._journal: AlertSink | None = None
-        """Who announces tells it himself; here it can be seen and tried."""
+        """Who announces tells it himself; here it can be seen and tried, once somebody does."""
         self._dirty: dict[str, AlertSink] = {}
         self._forget = False
         self._keep_again: float | None = None
@@ -51,21 +54,24 @@ class Alerting:
         for sink in known.values():
             sink.leave()
             self._dirty.pop(sink.name, None)
-        journal = alerts.find(JOURNAL)
-        there = os.path.exists(journal.target(None))
-        self._journal = (
-            AlertSink(JOURNAL, JournalAlert(), journal, self._workers, self._clock, lambda _sink: None)
-            if there
-            else None
-        )
-        self._forget = True
+        self._forget = os.path.isdir(self._directory)
         self._keep()
 
-    @property
-    def _all(self) -> list[AlertSink]:
-        return self._sinks if self._journal is None else [self._journal, *self._sinks]
+    def _shown(self) -> list[AlertSink]:
+        """With the journal, where there is one."""
+        if self._journal is None:
+            from moetuned.daemon.alert_sink import AlertSink
+
+            journal = alerts.find(JOURNAL)
+            if not os.path.exists(journal.target(None)):
+                return self._sinks
+            self._journal = AlertSink(JOURNAL, JournalAlert(), journal, self._workers, self._clock, lambda _sink: None)
+        return [self._journal, *self._sinks]
 
     def _made(self, name: str, config: Alert) -> AlertSink:
+        from moetuned.daemon.alert_sink import AlertSink
+        from moetuned.state import alert_store
+
         problem = None
         try:
             kind = alerts.find(kind_of_sink(config))
@@ -88,7 +94,7 @@ class Alerting:
 
     def tick(self, backends: Collection[str] = ()) -> None:
         """Time has gone by. `backends`: all that are watched."""
-        for sink in self._all:
+        for sink in self._sinks if self._journal is None else [self._journal, *self._sinks]:
             sink.tick(backends)
         if self._keep_again is not None and self._clock.monotonic() >= self._keep_again:
             self._keep_again = None
@@ -96,27 +102,26 @@ class Alerting:
 
     def test(self, event: Event, name: str | None) -> tuple[str, ...]:
         """Send a test to the sink `name`, or to all (None); the names of those that get it. Raises LookupError."""
-        chosen = [sink for sink in self._all if name is None or sink.name == name]
+        shown = self._shown()
+        chosen = [sink for sink in shown if name is None or sink.name == name]
         if name is not None and not chosen:
-            raise LookupError(f"there is no alert sink {name!r}; there are: {', '.join(self.names) or 'none'}")
+            known = ", ".join(sink.name for sink in shown) or "none"
+            raise LookupError(f"there is no alert sink {name!r}; there are: {known}")
         for sink in chosen:
             sink.test(event)
         return tuple(sink.name for sink in chosen)
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """What the sinks are called, in the config's order."""
-        return tuple(sink.name for sink in self._all)
-
-    @property
     def pending(self) -> bool:
         """Whether anything is on its way, or waits to be written to the disk."""
         written = not self._dirty or self._keep_again is not None
-        return any(sink.pending for sink in self._all) or not written or bool(self._workers.waiting(Lane.KEEP))
+        return any(sink.pending for sink in self._sinks) or not written or bool(self._workers.waiting(Lane.KEEP))
 
     def view(self) -> AlertsAnswer:
         """How each is."""
-        return AlertsAnswer(tuple(sink.view() for sink in self._all))
+        from moetuned.schema.alert_view import AlertsAnswer
+
+        return AlertsAnswer(tuple(sink.view() for sink in self._shown()))
 
     def _note_change(self, sink: AlertSink) -> None:
         self._dirty[sink.name] = sink
@@ -128,9 +133,11 @@ class Alerting:
         if not self._dirty and not self._forget:
             return
         changed = {name: sink.kept(self._boot_id) for name, sink in self._dirty.items()}
-        names, forget, directory = set(self.names), self._forget, self._directory
+        names, forget, directory = {sink.name for sink in self._sinks}, self._forget, self._directory
 
         def work() -> list[str]:
+            from moetuned.state import alert_store
+
             said = alert_store.forget_others(names, directory) if forget else []
             for name, kept in changed.items():
                 alert_store.write(name, kept, directory)
@@ -151,7 +158,7 @@ class Alerting:
         if self._workers.submit(Lane.KEEP, "keeping alerts", work, done):
             self._dirty, self._forget = {}, False
 
-    def _could_not_keep(self, changed: dict[str, alert_store.KeptSink], error: BaseException) -> None:
+    def _could_not_keep(self, changed: dict[str, KeptSink], error: BaseException) -> None:
         """They go on in memory."""
         why = getattr(error, "strerror", None) or str(error)
         problem = f"{_UNWRITTEN} {self._directory}: {why}; it is lost when moetuned ends"

@@ -8,7 +8,6 @@ from moetuned.alerts.journal import Journal
 from moetuned.daemon.alerting import Alerting
 from moetuned.daemon.event_log import EventLog
 from moetuned.host.clock import Clock
-from moetuned.schema.alert_view import AlertTestAnswer
 from moetuned.schema.event import ENDS, Event, EventName, begun_by, general, has_end
 from moetuned.schema.severity import SEVERITY, Severity
 from moetuned.schema.verdict import Reason
@@ -79,6 +78,8 @@ class Announcer:
             backend=None,
             message="This is a test of moetuned's alerts; nothing is wrong.",
         )
+        from moetuned.schema.alert_view import AlertTestAnswer
+
         try:
             names = self._alerting.test(event, sink)
         except LookupError as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import stat
 
 
@@ -19,12 +18,19 @@ def distrust(path: str) -> str | None:
     current = real
     while True:
         status = os.stat(current)
-        quoted = shlex.quote(current)
         if status.st_uid not in trusted:
-            return f"{current} belongs to user {status.st_uid}, not to root; mend it with: chown root {quoted}"
+            return (
+                f"{current} belongs to user {status.st_uid}, not to root; mend it with: chown root {_quoted(current)}"
+            )
         writable = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
         if writable and (current == real or not status.st_mode & stat.S_ISVTX):
-            return f"{current} can be written by others than root; mend it with: chmod go-w {quoted}"
+            return f"{current} can be written by others than root; mend it with: chmod go-w {_quoted(current)}"
         if current == "/":
             return None
         current = os.path.dirname(current)
+
+
+def _quoted(path: str) -> str:
+    import shlex  # only where something is wrong
+
+    return shlex.quote(path)

@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Iterator
 
 import msgspec
 
-from moetuned.parse.config_alert_check import check_alerts
 from moetuned.parse.config_backend_check import check_backends
 from moetuned.parse.config_problem import Problem, any_of, key_path, shown
 from moetuned.parse.config_swap_check import check_swap
@@ -57,7 +56,7 @@ def check(
         *_check_warm(config),
         *_check_limits(config),
         *_check_relief(config),
-        *check_alerts(config),
+        *_check_alerts(config),
         *_check_api(config),
         *_check_metrics(config),
     ]
@@ -177,6 +176,13 @@ def _check_relief(config: Config) -> Iterator[Problem]:
     if relief.mode is Mode.ACT and all(isinstance(backend.supervise, SuperviseNone) for backend in config.backends):
         hint = "there is no backend that moetuned may restart; give one with supervise: {by: process, …}, or by: systemd, docker or command"
         yield _warning(("relief", "mode"), str(relief.mode), hint)
+
+
+def _check_alerts(config: Config) -> Iterator[Problem]:
+    if config.alerts:
+        from moetuned.parse.config_alert_check import check_alerts  # its expressions take memory
+
+        yield from check_alerts(config)
 
 
 def _check_api(config: Config) -> Iterator[Problem]:

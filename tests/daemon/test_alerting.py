@@ -61,6 +61,10 @@ class Rig:
             self.workers.finish("keeping alerts", really=True)
 
 
+def names(rig: Rig) -> tuple[str, ...]:
+    return tuple(view.name for view in rig.alerting.view().sinks)
+
+
 @pytest.fixture
 def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rig:
     rig = Rig(tmp_path)
@@ -73,7 +77,7 @@ def test_only_those_that_subscribed_hear_it(rig: Rig) -> None:
     rig.hear(N.THRASH_BEGIN)
     rig.deliver()
     assert rig.sent == [("webhook", "1-1"), ("exec", "1-1")]
-    assert rig.alerting.names == ("exec", "webhook", "exec-2")
+    assert names(rig) == ("exec", "webhook", "exec-2")
 
 
 def test_one_that_hangs_holds_up_no_other(rig: Rig) -> None:
@@ -199,10 +203,10 @@ def test_nothing_is_written_where_there_is_nothing_to_keep(rig: Rig) -> None:
 
 def test_the_journal_is_seen_and_tried_where_it_is_and_told_by_somebody_else(rig: Rig) -> None:
     rig.alerting.configure([HOOK])
-    assert rig.alerting.names == ("webhook",)
+    assert names(rig) == ("webhook",)
     rig.journal = "/dev/null"
     rig.alerting.configure([HOOK])
-    assert rig.alerting.names == ("journal", "webhook")
+    assert names(rig) == ("journal", "webhook")
     rig.hear()
     rig.deliver()
     assert rig.sent == [("webhook", "1-1")]

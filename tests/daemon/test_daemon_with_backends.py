@@ -129,7 +129,7 @@ def test_what_hangs_delays_no_tick(tmp_path: Path, small_model: Path) -> None:
         ticks = daemon.snapshot.daemon.ticks
         daemon.until(lambda snapshot: snapshot.daemon.ticks >= ticks + 15, "ticks go on")
         assert is_running(hook_pid)
-        assert daemon.app._announcer.pending > 0
+        assert daemon.app._alerting.pending
         assert daemon.view("silent").verdict.phase in ("unknown", "loading")
         os.kill(hook_pid, signal.SIGKILL)
 
