@@ -103,4 +103,4 @@ def test_no_sink_and_one_that_is_not_there(use, capsys: pytest.CaptureFixture[st
 def test_without_a_daemon_it_says_what_to_do(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
     for words in (["alerts", "list"], ["alerts", "test"]):
         assert main.run([*words, "--socket", str(tmp_path / "api.sock")]) == 3
-        assert "start it with: systemctl start moetuned" in capsys.readouterr().err
+        assert "moetuned is not running" in capsys.readouterr().err
