@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from moetuned.daemon.alerting import Alerting
 from moetuned.daemon.announcer import Announcer
 from moetuned.daemon.event_log import EventLog
 from moetuned.daemon.judging import Judge
@@ -74,7 +75,8 @@ class ReplayedDaemon:
         self.clock, self.workers, self.events = _Clock(), _Workers(), EventLog(1.0)
         self.clock.now = self.clock.first = first.t
         self.loop = Loop(self.clock)
-        announcer = Announcer(self.events, self.workers, self.clock)  # type: ignore[arg-type]
+        alerting = Alerting(self.workers, self.clock, str(root), "boot")  # type: ignore[arg-type]
+        announcer = Announcer(self.events, alerting, self.clock)
         self.neighbours = Neighbours(self.clock, self.workers, announcer)  # type: ignore[arg-type]
         care = ModelCare(self.loop, self.clock, self.workers)  # type: ignore[arg-type]
         self.judge = Judge(self.clock, care, announcer, str(root), self.neighbours)
