@@ -9,6 +9,8 @@ from itertools import pairwise
 
 _WIDTH = 78
 _SPECIAL = {"\\": r"\e", "-": r"\-", "'": r"\(aq", "`": r"\(ga", "^": r"\(ha", "~": r"\(ti", '"': r"\(dq"}
+_LONG = re.compile(r"\S{40,}")
+_SLASH = re.compile(r"(?<=[^/])/(?=[^/])")
 _MARKS = re.compile(r"`([^`]+)`|\*([^*\s]+)\*|\[([^\]]+)\]\([^)]+\)")
 
 
@@ -38,8 +40,9 @@ def inline(text: str) -> str:
 
 
 def filled(roff: str) -> Iterator[str]:
-    """Lines that are filled when they are shown; none is taken for a request."""
-    for line in textwrap.wrap(roff, _WIDTH, break_long_words=False, break_on_hyphens=False):
+    """Lines that are filled when they are shown; none is taken for a request. A long path may be broken behind a slash."""
+    breakable = _LONG.sub(lambda word: _SLASH.sub(r"/\\:", word[0]), roff)
+    for line in textwrap.wrap(breakable, _WIDTH, break_long_words=False, break_on_hyphens=False):
         yield rf"\&{line}" if line[0] in ".'" else line
 
 
