@@ -34,7 +34,7 @@ class _Plugin(click.Command):
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Examples:\n\n\b\n  moetunectl check\n  moetunectl check --backend glm\n  moetunectl check --json | jq -r .line",
 )
-@click.option("--backend", "name", metavar="NAME", help="Only this backend. [all of them, and the kernel settings]")
+@click.option("--backend", "name", metavar="BACKEND", help="Only this backend. [all of them, and the kernel settings]")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs; the exit code is the same.")
 @click.option(
     "--socket",

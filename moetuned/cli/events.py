@@ -61,7 +61,7 @@ def _names(_context: click.Context, _parameter: click.Parameter, values: tuple[s
     help="Only events of the last 1d, 2h or 10m, after a local time such as 2026-11-30T14:00, or after the one with this id (see --json). "
     "[the newest 256]",
 )
-@click.option("--backend", metavar="NAME", multiple=True, help="Only events of this backend; may be given again.")
+@click.option("--backend", metavar="BACKEND", multiple=True, help="Only events of this backend; may be given again.")
 @click.option(
     "--name",
     "names",

@@ -26,7 +26,7 @@ LONGEST_SECONDS = 60.0
     type=click.FloatRange(SHORTEST_SECONDS, LONGEST_SECONDS),
     metavar="SECONDS",
     default=1.0,
-    help="Look again after so many seconds, 0.2 to 60. [1]",
+    help="Look again after so many seconds. [1]",
 )
 @click.option(
     "--sort",
