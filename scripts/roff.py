@@ -9,9 +9,9 @@ from itertools import pairwise
 
 _WIDTH = 78
 _SPECIAL = {"\\": r"\e", "-": r"\-", "'": r"\(aq", "`": r"\(ga", "^": r"\(ha", "~": r"\(ti", '"': r"\(dq"}
-_LONG = re.compile(r"\S{40,}")
-_SLASH = re.compile(r"(?<=[^/])/(?=[^/])")
 _MARKS = re.compile(r"`([^`]+)`|\*([^*\s]+)\*|\[([^\]]+)\]\([^)]+\)")
+_LONG = re.compile(r"\S{40,}")
+"""A path that may not fit a narrow line: it may be broken behind a slash."""
 
 
 def escape(text: str) -> str:
@@ -36,13 +36,12 @@ def inline(text: str) -> str:
         code, word, link = mark.groups()
         parts += [escape(text[end : mark.start()]), bold(code) if code else italic(word) if word else escape(link)]
         end = mark.end()
-    return "".join([*parts, escape(text[end:])])
+    return _LONG.sub(lambda word: word[0].replace("/", r"/\:"), "".join([*parts, escape(text[end:])]))
 
 
 def filled(roff: str) -> Iterator[str]:
-    """Lines that are filled when they are shown; none is taken for a request. A long path may be broken behind a slash."""
-    breakable = _LONG.sub(lambda word: _SLASH.sub(r"/\\:", word[0]), roff)
-    for line in textwrap.wrap(breakable, _WIDTH, break_long_words=False, break_on_hyphens=False):
+    """Lines that are filled when they are shown; none is taken for a request."""
+    for line in textwrap.wrap(roff, _WIDTH, break_long_words=False, break_on_hyphens=False):
         yield rf"\&{line}" if line[0] in ".'" else line
 
 

@@ -228,14 +228,6 @@ def test_a_filled_line_is_no_request_and_short_enough() -> None:
     assert [len(line) > 80 for line in lines] == [False, False, True]
 
 
-def test_a_long_path_may_be_broken_behind_its_slashes() -> None:
-    path = "/var/lib/prometheus/collector/moetuned.prom"
-    assert list(roff.filled(f"/var/lib/x, {path}")) == [
-        r"/var/lib/x, /var/\:lib/\:prometheus/\:collector/\:moetuned.prom"
-    ]
-    assert list(roff.filled("https://example.org/" + "x" * 40)) == [r"https://example.org/\:" + "x" * 40]
-
-
 # Commands as data
 
 
@@ -263,13 +255,9 @@ def test_words_for_a_value_are_the_same_everywhere() -> None:
                 parameter.names,
             )
     several = {name: found for name, found in words.items() if len(found) > 1 and name.startswith("-")}
-    known = {
-        "--backend": {"BACKEND", "PATH"},
-        "--interval": {"SECONDS", "TIME"},
-        "--name": {"EVENT", "NAME"},
-        "--seconds": {"SECONDS", "TIME"},
-    }
-    assert several == known, "take the word that others have"
+    assert several == {"--backend": {"BACKEND", "PATH"}, "--seconds": {"SECONDS", "TIME"}}, (
+        "take the word that others have"
+    )
 
 
 def test_every_command_has_examples_and_every_option_a_text() -> None:
