@@ -53,12 +53,17 @@ def command(*, name: str | None, as_json: bool, path: str | None) -> None:
 
     forgive_terminal()
     found = _checked(name, path)
+    text = found.line
     if as_json:
         import msgspec
 
-        click.echo(msgspec.json.encode(found).decode())
-    else:
-        click.echo(found.line)
+        text = msgspec.json.encode(found).decode()
+    try:
+        click.echo(text)
+    except OSError:  # the code is the answer, and holds where nobody reads the words or they cannot be written
+        from moetuned.cli.main import drop_output
+
+        drop_output()
     sys.exit(found.code)
 
 

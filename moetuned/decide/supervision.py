@@ -464,6 +464,8 @@ def tick(state: Supervision, now: float) -> Moved:
 def absence(state: Supervision, now: float) -> str | None:
     """Why it does not run, as the end of the sentence "NAME …"; None when there is nothing to add."""
     match state.stage:
+        case Stage.STOPPED:
+            return "is not running"
         case Stage.STOPPING:
             return "is being ended" if state.next_plan is None and not state.hung else "is being restarted"
         case Stage.WAITING | Stage.LOADING if state.obstacle is not None:
