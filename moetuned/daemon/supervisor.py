@@ -183,7 +183,7 @@ class Supervisor(NotedRestarts, abc.ABC):
 
     def _begin_restart(self, now: float) -> None:
         """The restart that waited is made now: it counts, and is remembered."""
-        waiting, self._waiting = self._waiting, None
+        waiting, self._waiting, self._checked = self._waiting, None, None
         if waiting is None:
             return
         self._fallback = self.state.plan if waiting.cause is RestartCause.RETURN else None
