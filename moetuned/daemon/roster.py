@@ -182,12 +182,8 @@ class Roster:
 
     def _tie(self, watched: Watched, supervisor: Supervisor) -> None:
         """What it does for its backend that needs to know more than the process."""
-
-        def before_end() -> int | None:
-            self._care.end(watched)
-            return _connections(watched, supervisor)
-
-        supervisor.before_end = before_end
+        supervisor.before_end = lambda: self._care.end(watched)
+        supervisor.connections = lambda: _connections(watched, supervisor)
         supervisor.check = RestartCheck(
             watched.name, self._loop, self._clock, self._workers, lambda: watched.model_files
         )

@@ -70,8 +70,10 @@ class Supervisor(NotedRestarts, abc.ABC):
         """Begins the restart that waits for that look; None: none does."""
         self._drain_until = 0.0
         """Until when the restart that waits for that look may wait for requests, monotonic seconds."""
-        self.before_end: Callable[[], int | None] = lambda: None
-        """Called right before its process is told to end: how many connections of others to it are open, None: not known."""
+        self.before_end: Callable[[], None] = lambda: None
+        """Called when its process is about to be told to end."""
+        self.connections: Callable[[], int | None] = lambda: None
+        """How many connections of others to it are open; None: not known."""
         self._left = LeftBehind(config.name, loop)
         self.state = sv.Supervision(config.name, preferred_plan(config), timing)
         self._due: float | None = None
@@ -249,11 +251,9 @@ class Supervisor(NotedRestarts, abc.ABC):
     def retry(self) -> None:
         """Try again after the breaker tripped."""
         if self.state.stage == sv.Stage.BROKEN:
+            now_has = self.state.plan
             self._note_restart(
-                RestartCause.BY_HAND,
-                "the config was read again",
-                self.state.plan,
-                self.state.later_plan or self.state.plan,
+                RestartCause.BY_HAND, "the config was read again", now_has, self.state.later_plan or now_has
             )
             self._do(sv.begin(self.state))
 
@@ -355,9 +355,9 @@ class Supervisor(NotedRestarts, abc.ABC):
         self._come_back()
 
     def _have_end(self, command: sv.Terminate | sv.Ask, *, loads: bool) -> None:
-        connections = self.before_end()
+        self.before_end()
         if not loads:  # Else it has taken no request yet.
-            self.state = sv.counted(self.state, connections)
+            self.state = sv.counted(self.state, self.connections())
         if isinstance(command, sv.Ask):
             self._ask(command.plan)
         else:

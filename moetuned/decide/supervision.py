@@ -349,6 +349,13 @@ def counted(state: Supervision, connections: int | None) -> Supervision:
     return _replace(state, cut_off=None, cut_off_most=connections)
 
 
+def counted_on(state: Supervision, connections: int | None) -> Supervision:
+    """The same while its process ends: until it has closed its port it takes requests that it will not answer."""
+    if not connections or state.stage != Stage.STOPPING or state.cut_off:
+        return state
+    return _replace(state, cut_off=None, cut_off_most=max(connections, state.cut_off_most or 0))
+
+
 def restart(
     state: Supervision, plan: LaunchPlan, now: float, *, hurry: bool = True, end_seconds: float | None = None
 ) -> Moved:
@@ -443,20 +450,9 @@ def _wait(state: Supervision, how: str, now: float, obstacle: Obstacle) -> Moved
     message = f"{state.backend} {how}; it is started {WAITS_FOR[obstacle.cause]}"
     said: Command = Note(message) if state.down else Say(EVENT_OF[obstacle.cause], message)
     retry_at = now + state.timing.look_seconds
-    return (
-        _replace(
-            state,
-            stage=Stage.WAITING,
-            retry_at=retry_at,
-            restart_began=None,
-            cut_off=None,
-            cut_off_most=None,
-            lost=0,
-            obstacle=obstacle,
-            down=True,
-        ),
-        () if known else (said,),
-    )
+    state = _replace(state, restart_began=None, cut_off=None, cut_off_most=None, lost=0)
+    waits = _replace(state, stage=Stage.WAITING, retry_at=retry_at, obstacle=obstacle, down=True)
+    return waits, () if known else (said,)
 
 
 def obstructed(state: Supervision, obstacle: Obstacle, now: float) -> Moved:

@@ -24,7 +24,7 @@ def test_the_config_says_what_it_is_started_with() -> None:
 def test_a_restart_waits_for_requests_and_counts_once_it_begins(rig: Rig) -> None:
     supervisor = ready(rig)
     ends: list[str] = []
-    supervisor.before_end = lambda: ends.append("end")  # type: ignore[func-returns-value]
+    supervisor.before_end = lambda: ends.append("end")
     supervisor.hear(1, rig.clock.now)
     supervisor.restart(SHORT, seconds=30.0)
     assert supervisor.draining
@@ -118,14 +118,14 @@ def test_what_is_connected_right_before_its_end_is_told_after_it(rig: Rig, conne
     supervisor = ready(rig)
     signals: list[list[str]] = []
 
-    def before_end() -> int | None:
+    def connected() -> int | None:
         signals.append(list(rig.spawn.started[0].signals))
         return connections
 
-    supervisor.before_end = before_end
+    supervisor.connections = connected
     supervisor.restart(SHORT, seconds=30.0)
     supervisor.hear(0, rig.clock.now)
-    assert signals == [[]], "before it is told to end"
+    assert signals[0] == [], "before it is told to end"
     rig.end(rig.spawn.started[0], 0)
     supervisor.healthy()
     assert rig.said[-1][1].endswith(told)
@@ -134,7 +134,7 @@ def test_what_is_connected_right_before_its_end_is_told_after_it(rig: Rig, conne
 def test_one_that_loads_takes_no_requests_whatever_is_connected(rig: Rig) -> None:
     supervisor = rig.make()
     supervisor.start()
-    supervisor.before_end = lambda: 2
+    supervisor.connections = lambda: 2
     supervisor.restart(SHORT)
     rig.end(rig.spawn.started[0], 0)
     supervisor.healthy()

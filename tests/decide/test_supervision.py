@@ -537,6 +537,28 @@ def test_what_is_connected_in_the_last_moment_goes_before_what_was_heard(
     assert sv.counted(ready(), 3) == ready()
 
 
+@pytest.mark.parametrize(
+    ("before", "connections", "expected"),
+    [
+        ((0, None), 0, (0, None)),
+        ((0, None), None, (0, None)),
+        ((0, None), 1, (None, 1)),
+        ((None, 2), 0, (None, 2)),
+        ((None, 2), 1, (None, 2)),
+        ((None, 2), 3, (None, 3)),
+        ((2, None), 3, (2, None)),
+        ((None, None), 1, (None, 1)),
+    ],
+)
+def test_what_connects_while_it_ends_may_be_cut_off_too(
+    before: tuple[int | None, int | None], connections: int | None, expected: tuple[int | None, int | None]
+) -> None:
+    state, _ = sv.restart(ready(), SHORT, 2.0)
+    state = sv.counted_on(msgspec.structs.replace(state, cut_off=before[0], cut_off_most=before[1]), connections)
+    assert (state.cut_off, state.cut_off_most) == expected
+    assert sv.counted_on(ready(), connections) == ready()
+
+
 def test_where_its_manager_ends_it_later_no_connection_now_says_nothing() -> None:
     for heard in (0, 1, None):
         state, _ = sv.restart(ready(busy=heard, managed=True), SHORT, 2.0)
