@@ -215,8 +215,10 @@ class ProcessSupervisor(Supervisor):
     def _count_on(self, process: spawn.SupervisedProcess) -> None:
         """Until it has ended: what connects to it now gets no answer any more."""
         if self.process is process and self.state.stage is sv.Stage.STOPPING:
+            began = self._clock.monotonic()
             self.state = sv.counted_on(self.state, self.connections())
-            self._loop.call_later(COUNT_SECONDS, lambda: self._count_on(process))
+            pause = max(COUNT_SECONDS, 2 * (self._clock.monotonic() - began))  # The loop has more to do.
+            self._loop.call_later(pause, lambda: self._count_on(process))
 
     def _start(self, plan: sv.LaunchPlan) -> None:
         if self._looks_back_at is not None:

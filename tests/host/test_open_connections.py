@@ -91,6 +91,10 @@ def test_in_the_same_network_one_table_tells(tmp_path: Path) -> None:
     assert open_connections(7, 8080, proc) == 1
 
 
+def test_one_that_is_left_counts_also_where_the_port_is_closed(tmp_path: Path) -> None:
+    assert open_connections(7, 8080, tree(tmp_path, CLIENT, OTHER)) == 1
+
+
 def test_what_cannot_be_read_or_is_too_long_is_not_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     proc = tree(tmp_path, LISTENS, CLIENT)
     assert open_connections(8, 8080, proc) is None
