@@ -20,7 +20,7 @@ import msgspec
 from moetuned.gguf.experts import ExpertMap
 from moetuned.host.fs import HostFS, RealFS
 from moetuned.host.page_cache import PAGE_BYTES, cachestat
-from moetuned.host.processes import MAPS_LIMIT_BYTES
+from moetuned.host.processes import MAPS_LIMIT_BYTES, pids
 from moetuned.host.slice_faults import MappedSlice, drop, map_slice, populate, surroundings, unmap
 from moetuned.parse.kernel_numbers import line_number
 from moetuned.parse.process_maps import mapping_lines
@@ -70,8 +70,6 @@ def choose_slices(experts: ExpertMap, seed: int) -> tuple[ByteRange, ...]:
 
 def mapped_by(paths: Sequence[str], fs: HostFS = _REAL) -> tuple[int, ...]:
     """Processes that have one of the files mapped, by pid: backends, whose pages would be dropped. Never raises."""
-    import psutil
-
     wanted = set()
     for path in paths:
         with contextlib.suppress(OSError):
@@ -79,7 +77,7 @@ def mapped_by(paths: Sequence[str], fs: HostFS = _REAL) -> tuple[int, ...]:
             wanted.add((status.st_dev, status.st_ino))
     inodes = {str(inode) for _, inode in wanted}
     found = []
-    for pid in psutil.pids():
+    for pid in pids():
         with contextlib.suppress(OSError):
             for line in mapping_lines(fs.read_text(f"/proc/{pid}/maps", MAPS_LIMIT_BYTES)):
                 fields = line.split(None, 5)
