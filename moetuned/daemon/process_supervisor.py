@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import secrets
 import signal
 from collections.abc import Callable, Sequence
 
@@ -276,7 +275,7 @@ class ProcessSupervisor(Supervisor):
     def _spawn(self, plan: sv.LaunchPlan, command: Sequence[str]) -> None:
         supervise = self._supervise
         argv = command_for(command, self.config.model, plan)
-        word = secrets.token_hex(16)
+        word = os.urandom(16).hex()
         self._record(None, argv, plan, word)  # with the word that finds it, should this daemon not live to see its pid
         self._stop_counting()
         # Until it is seen where it is: a scope of its own comes with it.
