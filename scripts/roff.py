@@ -10,6 +10,8 @@ from itertools import pairwise
 _WIDTH = 78
 _SPECIAL = {"\\": r"\e", "-": r"\-", "'": r"\(aq", "`": r"\(ga", "^": r"\(ha", "~": r"\(ti", '"': r"\(dq"}
 _MARKS = re.compile(r"`([^`]+)`|\*([^*\s]+)\*|\[([^\]]+)\]\([^)]+\)")
+_LONG = re.compile(r"\S{40,}")
+"""A path that may not fit a narrow line: it may be broken behind a slash."""
 
 
 def escape(text: str) -> str:
@@ -34,7 +36,7 @@ def inline(text: str) -> str:
         code, word, link = mark.groups()
         parts += [escape(text[end : mark.start()]), bold(code) if code else italic(word) if word else escape(link)]
         end = mark.end()
-    return "".join([*parts, escape(text[end:])])
+    return _LONG.sub(lambda word: word[0].replace("/", r"/\:"), "".join([*parts, escape(text[end:])]))
 
 
 def filled(roff: str) -> Iterator[str]:

@@ -34,7 +34,7 @@ class _Plugin(click.Command):
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Examples:\n\n\b\n  moetunectl check\n  moetunectl check --backend glm\n  moetunectl check --json | jq -r .line",
 )
-@click.option("--backend", "name", metavar="NAME", help="Only this backend. [all of them, and the kernel settings]")
+@click.option("--backend", "name", metavar="BACKEND", help="Only this backend. [all of them, and the kernel settings]")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs; the exit code is the same.")
 @click.option(
     "--socket",
@@ -53,12 +53,17 @@ def command(*, name: str | None, as_json: bool, path: str | None) -> None:
 
     forgive_terminal()
     found = _checked(name, path)
+    text = found.line
     if as_json:
         import msgspec
 
-        click.echo(msgspec.json.encode(found).decode())
-    else:
-        click.echo(found.line)
+        text = msgspec.json.encode(found).decode()
+    try:
+        click.echo(text)
+    except OSError:  # the code is the answer, and holds where nobody reads the words or they cannot be written
+        from moetuned.cli.main import drop_output
+
+        drop_output()
     sys.exit(found.code)
 
 

@@ -50,7 +50,7 @@ def _names(_context: click.Context, _parameter: click.Parameter, values: tuple[s
 
 @click.command(
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Examples:\n\n\b\n  moetunectl events\n  moetunectl events --since 1d --backend glm\n  moetunectl events --follow --name thrash_begin\n  moetunectl events --json | jq -r 'select(.name == \"thrash_begin\").message'",
+    epilog="Examples:\n\n\b\n  moetunectl events\n  moetunectl events --since 1d --backend glm\n  moetunectl events --follow --event thrash_begin\n  moetunectl events --json | jq -r 'select(.name == \"thrash_begin\").message'",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line, for programs.")
 @click.option(
@@ -61,9 +61,9 @@ def _names(_context: click.Context, _parameter: click.Parameter, values: tuple[s
     help="Only events of the last 1d, 2h or 10m, after a local time such as 2026-11-30T14:00, or after the one with this id (see --json). "
     "[the newest 256]",
 )
-@click.option("--backend", metavar="NAME", multiple=True, help="Only events of this backend; may be given again.")
+@click.option("--backend", metavar="BACKEND", multiple=True, help="Only events of this backend; may be given again.")
 @click.option(
-    "--name",
+    "--event",
     "names",
     metavar="EVENT",
     multiple=True,

@@ -150,10 +150,10 @@ def run(arguments: list[str] | None = None) -> int:
         click.echo(f"moetunectl: {error.filename or 'this'}: {error.strerror}; run this with sudo.", err=True)
         return EXIT_REFUSED
     except _ReaderGone:  # the reader (head, less) has seen enough
-        _drop_output()
+        drop_output()
         return 0
     except OSError as error:  # a full disk under the output, mostly
-        _drop_output()
+        drop_output()
         said = error.strerror or str(error)
         what = f"{error.filename}: {said}" if error.filename else f"cannot write the output: {said}"
         click.echo(f"moetunectl: {what}.", err=True)
@@ -161,7 +161,7 @@ def run(arguments: list[str] | None = None) -> int:
     return result if isinstance(result, int) else 0
 
 
-def _drop_output() -> None:
+def drop_output() -> None:
     """Let what is still to be written go nowhere: Python writes it when it ends, and would fail once more."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -27,7 +27,7 @@ _CLEAR = "\x1b[H\x1b[J"
     epilog="Examples:\n\n\b\n  moetunectl status\n  moetunectl status glm --watch\n"
     "  moetunectl status --json | jq -r '.headlines[] | .backend, .text, .advice'",
 )
-@click.argument("name", metavar="[NAME]", required=False)
+@click.argument("name", metavar="[BACKEND]", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, for programs.")
 @click.option("--watch", is_flag=True, help="Look again every second until Ctrl-C.")
 @click.option(
@@ -40,7 +40,7 @@ _CLEAR = "\x1b[H\x1b[J"
 def command(*, name: str | None, as_json: bool, watch: bool, path: str | None) -> None:
     """Say what is wrong and what to do about it, and all the rest.
 
-    The first line is the worst of it; below is what every backend does and why, and what is tuned. With NAME only that backend is shown.
+    The first line is the worst of it; below is what every backend does and why, and what is tuned. With BACKEND only that one is shown.
     Exits 1 where there is no backend of that name.
     """
     from moetuned.api.client import Client
@@ -57,13 +57,14 @@ def command(*, name: str | None, as_json: bool, watch: bool, path: str | None) -
 
 
 def _watch(client: Client, name: str | None, *, as_json: bool) -> None:
-    terminal = sys.stdout.isatty() and not as_json
+    terminal = sys.stdout is not None and sys.stdout.isatty() and not as_json
+    _show(client, name, as_json=as_json, clear=terminal)  # what is wrong from the beginning will not go away
     while True:
+        time.sleep(WATCH_SECONDS)
         try:
             _show(client, name, as_json=as_json, clear=terminal)
         except DaemonError as error:  # it may be restarting: keep looking
             click.echo(f"{_CLEAR if terminal else ''}{error}", err=not terminal)
-        time.sleep(WATCH_SECONDS)
 
 
 def _show(client: Client, name: str | None, *, as_json: bool, clear: bool = False) -> None:

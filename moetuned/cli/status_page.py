@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import click
 
-from moetuned.cli.text_width import columns_of, printable, wrap
+from moetuned.cli.text_width import columns_of, printable, wrap, wrap_around_commands
 
 LABEL_WIDTH = 12
 SMALLEST_WIDTH = 40
@@ -32,7 +32,7 @@ class Page:
     def text(self, text: str, fg: str | None = None, *, bold: bool = False, whole: bool = False) -> None:
         """Text over the whole width; `whole`: in one line, however long."""
         clean = printable(text)
-        for line in [clean] if whole else wrap(clean, self.width):
+        for line in [clean] if whole else wrap_around_commands(clean, self.width):
             self.raw(line, fg, bold=bold)
 
     def field(self, label: str, text: str, fg: str | None = None) -> None:

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
+_COMMAND = re.compile(
+    r"(?:sudo )?\b(?:moetunectl|systemctl|journalctl|curl|kill(?= -))(?: (?:'[^']*'|-{0,2}[A-Za-z0-9_./:@%+=][^\s;,(']*))+"
+)
+_JOINT = "\ue000"
+"""Stands for a blank at which no line ends; printable text holds none (it is for private use)."""
 _WIDE = frozenset("WF")
 _ON_OTHERS = frozenset(("Mn", "Me"))
 
@@ -39,6 +46,16 @@ def wrap(text: str, width: int) -> list[str]:
             wide = columns_of(word)
         line, used = word, wide
     return [*lines, line] if line else lines
+
+
+def wrap_around_commands(text: str, width: int) -> list[str]:
+    """As `wrap`, and a command that is to be typed is in one line where it fits into one: of two it cannot be copied."""
+    joined = _COMMAND.sub(lambda found: _joined(found[0], width), text)
+    return [line.replace(_JOINT, " ") for line in wrap(joined, width)]
+
+
+def _joined(command: str, width: int) -> str:
+    return command.replace(" ", _JOINT) if columns_of(command) <= width else command
 
 
 def _head(word: str, width: int) -> str:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from moetuned.schema.units import parse_duration
+
 if TYPE_CHECKING:
     from moetuned.cli.top_state import TopState
     from moetuned.cli.top_view import Top
@@ -16,17 +18,27 @@ SHORTEST_SECONDS = 0.2
 LONGEST_SECONDS = 60.0
 
 
+def _interval(_context: click.Context, _option: click.Parameter, value: str) -> float:
+    try:
+        seconds = parse_duration(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+    if not SHORTEST_SECONDS <= seconds <= LONGEST_SECONDS:
+        raise click.BadParameter("between 200ms and 60s")
+    return seconds
+
+
 @click.command(
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Examples:\n\n\b\n  moetunectl top\n  moetunectl top --sort headroom --interval 5\n  moetunectl top --once",
+    epilog="Examples:\n\n\b\n  moetunectl top\n  moetunectl top --sort headroom --interval 5s\n  moetunectl top --once",
 )
 @click.option(
     "--interval",
     "interval_seconds",
-    type=click.FloatRange(SHORTEST_SECONDS, LONGEST_SECONDS),
-    metavar="SECONDS",
-    default=1.0,
-    help="Look again after so many seconds, 0.2 to 60. [1]",
+    metavar="TIME",
+    default="1s",
+    callback=_interval,
+    help="Between looks, 200ms to 60s. [1s]",
 )
 @click.option(
     "--sort",

@@ -13,7 +13,7 @@ import msgspec
 
 from moetuned.cli.columns import cut
 from moetuned.cli.status_view import COLOURS
-from moetuned.cli.styled_line import Line
+from moetuned.cli.styled_line import Line, plain
 from moetuned.cli.text_width import columns_of
 from moetuned.cli.top_rows import BASIC_RANK, Page, Row, backend_rows
 from moetuned.cli.top_state import TopState, chosen_of, ordered
@@ -153,7 +153,7 @@ def _body(top: Top, state: TopState, page: Page, rows: int | None, now: float) -
     blocks = _blocks(top, snapshot, backends, chosen, page)
     below = [_others(top, backends, page), _disks(backends, page), _events(snapshot, page, now)]
     if rows is None:
-        below[2] = below[2][-_EVENTS_AT_ALL_HEIGHTS:]
+        below[2] = _newest(below[2], _EVENTS_AT_ALL_HEIGHTS)
         lines = [line for block in blocks for line in (*(row.line for row in block), ())]
         return [*lines, *(line for section in below for line in section)]
     position = next((number for number, one in enumerate(backends) if one.name == chosen), 0)
@@ -200,7 +200,7 @@ def _fit(blocks: list[list[Row]], chosen: int, below: list[list[Line]], rows: in
     lines: list[Line] = []
     for block, count in zip(blocks, given, strict=True):
         lines += [*_best(block, count, page), *([()] if gaps else [])]
-    lines += below[0][: kept[0]] + below[1][: kept[1]] + below[2][len(below[2]) - kept[2] :]
+    lines += below[0][: kept[0]] + below[1][: kept[1]] + _newest(below[2], kept[2])
     return lines[:rows]
 
 
@@ -277,6 +277,13 @@ def _disk(backend: BackendView) -> str:
         parts.append(f"{wait * 1000:.1f} ms a request")
     parts += [device.detail for device in backend.devices if device.detail]
     return ", ".join(parts)
+
+
+def _newest(lines: list[Line], count: int) -> list[Line]:
+    """At most `count` lines of events, the newest, from the beginning of an event on; of one that is longer its beginning."""
+    begins = [number for number, line in enumerate(lines) if not plain(line).startswith(" ")]
+    whole = [number for number in begins if len(lines) - number <= count]
+    return lines[(whole or begins[-1:] or [0])[0] :][:count]
 
 
 def _events(snapshot: Snapshot, page: Page, now: float) -> list[Line]:

@@ -6,7 +6,7 @@ Belongs to the loop's thread. A delivery runs in the alert lane and is never wai
 from __future__ import annotations
 
 import logging
-import random
+import os
 import time
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
@@ -34,6 +34,11 @@ log = logging.getLogger(__name__)
 _DETAIL_CHARACTERS = 500
 
 
+def _chance() -> float:
+    """At least 0 and less than 1."""
+    return int.from_bytes(os.urandom(4), "big") / (1 << 32)
+
+
 class AlertSink:
     """`changed` is called whenever what is kept of it is different."""
 
@@ -45,7 +50,7 @@ class AlertSink:
         workers: Workers,
         clock: Clock,
         changed: Callable[[AlertSink], None],
-        chance: Callable[[], float] = random.random,
+        chance: Callable[[], float] = _chance,
     ) -> None:
         """`kind` None: there is no such sink; it takes nothing."""
         self.name = name

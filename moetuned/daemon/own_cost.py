@@ -10,6 +10,8 @@ import msgspec
 SELDOM_TICKS = 10
 """What is read from /proc is read once in so many ticks."""
 
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
 
 class OwnCost(msgspec.Struct):
     """Measured by `begin` and `end` of each tick. None: not known yet. `tick_cpu_seconds`: of the loop's thread in the last tick."""
@@ -39,8 +41,11 @@ class OwnCost(msgspec.Struct):
 def own_rss_bytes() -> int | None:
     """Resident memory of this process; None when it cannot be read."""
     try:
-        with open("/proc/self/statm", encoding="ascii") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        descriptor = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return int(os.read(descriptor, 256).split()[1]) * _PAGE_BYTES
+        finally:
+            os.close(descriptor)
     except (OSError, ValueError, IndexError):
         return None
 

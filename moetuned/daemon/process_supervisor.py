@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import secrets
 import signal
 from collections.abc import Callable, Sequence
 
@@ -65,6 +64,8 @@ Examine = Callable[[Ended, Callable[[Ending], None]], None]
 EXAMINE_SECONDS = 10.0
 """Why it ended is not waited for longer: perhaps a file system hangs."""
 JUST_NOW_SECONDS = 30.0
+COUNT_SECONDS = 0.05
+"""So often connections are counted while it ends, which takes an idle one half a second."""
 
 
 class ProcessSupervisor(Supervisor):
@@ -204,6 +205,20 @@ class ProcessSupervisor(Supervisor):
         elif self._examining is not None:
             self._conclude_late()
 
+    def _have_end(self, command: sv.Terminate | sv.Ask, *, loads: bool) -> None:
+        """See `Supervisor`."""
+        super()._have_end(command, loads=loads)
+        if not loads and self.process is not None and self.state.next_plan is not None:
+            self._count_on(self.process)
+
+    def _count_on(self, process: spawn.SupervisedProcess) -> None:
+        """Until it has ended: what connects to it now gets no answer any more."""
+        if self.process is process and self.state.stage is sv.Stage.STOPPING:
+            began = self._clock.monotonic()
+            self.state = sv.counted_on(self.state, self.connections())
+            pause = max(COUNT_SECONDS, 2 * (self._clock.monotonic() - began))  # The loop has more to do.
+            self._loop.call_later(pause, lambda: self._count_on(process))
+
     def _start(self, plan: sv.LaunchPlan) -> None:
         if self._looks_back_at is not None:
             if self._looks_back():
@@ -260,7 +275,7 @@ class ProcessSupervisor(Supervisor):
     def _spawn(self, plan: sv.LaunchPlan, command: Sequence[str]) -> None:
         supervise = self._supervise
         argv = command_for(command, self.config.model, plan)
-        word = secrets.token_hex(16)
+        word = os.urandom(16).hex()
         self._record(None, argv, plan, word)  # with the word that finds it, should this daemon not live to see its pid
         self._stop_counting()
         # Until it is seen where it is: a scope of its own comes with it.

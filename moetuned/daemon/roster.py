@@ -22,8 +22,10 @@ from moetuned.daemon.watched import Watched
 from moetuned.daemon.workers import Lane, Workers
 from moetuned.decide import relief
 from moetuned.decide import supervision as sv
+from moetuned.host.backend_http import loopback_address
 from moetuned.host.cgroup import memory_cgroup
 from moetuned.host.clock import Clock
+from moetuned.host.open_connections import open_connections
 from moetuned.host.processes import has_ended, is_alive
 from moetuned.host.service import Service
 from moetuned.host.spawn import boot_id
@@ -181,6 +183,7 @@ class Roster:
     def _tie(self, watched: Watched, supervisor: Supervisor) -> None:
         """What it does for its backend that needs to know more than the process."""
         supervisor.before_end = lambda: self._care.end(watched)
+        supervisor.connections = lambda: _connections(watched, supervisor)
         supervisor.check = RestartCheck(
             watched.name, self._loop, self._clock, self._workers, lambda: watched.model_files
         )
@@ -440,3 +443,14 @@ def _recorded_process(name: str, directory: str) -> int | None:
     except (backend_record.RecordError, OSError, ValueError):
         return None
     return identity.pid if identity is not None and is_alive(identity) else None
+
+
+def _connections(watched: Watched, supervisor: Supervisor) -> int | None:
+    """How many connections of others to it are open; None: not known."""
+    if watched.url is None or supervisor.identity is None:
+        return None
+    try:
+        port = loopback_address(watched.url)[1]
+    except ValueError:
+        return None
+    return open_connections(supervisor.identity.pid, port)

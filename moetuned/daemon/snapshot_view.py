@@ -82,7 +82,17 @@ def backend_view(watched: Watched, now: float) -> BackendView:
     )
 
 
+def _is_new(watched: Watched) -> bool:
+    """Whether its process was found after the last look, whose "no process" is of before."""
+    process = watched.process
+    if process is None or watched.supervisor is not None or watched.verdict.phase is not Phase.ABSENT:
+        return False
+    return watched.detector.phase.process != (process.pid, process.start_ticks)
+
+
 def _state(watched: Watched) -> str:
+    if _is_new(watched):
+        return "unknown"
     state = None if watched.supervisor is None else watched.supervisor.state
     known = placeholders.unknown(watched.supervisor) is None
     return state_word(watched.verdict, state, paused=is_stopped(watched), known=known)
@@ -100,12 +110,12 @@ def backend_sentence(watched: Watched, now: float) -> str:
         gone = watched.supervisor.absence
         if gone is not None:  # the last look may still have seen it at work
             return gone
-    if watched.supervisor is not None and watched.supervisor.state.stage is not Stage.STOPPING and is_stopped(watched):
-        by_others = (
-            "is paused: its process is stopped (SIGSTOP or a debugger); to let it go on: moetunectl backend resume"
-        )
-        lately = HELD if watched.supervisor.held_lately else f"{by_others} {watched.name}"
-        return watched.supervisor.paused or lately
+    if is_stopped(watched) and (watched.supervisor is None or watched.supervisor.state.stage is not Stage.STOPPING):
+        by_others = "is paused: its process is stopped (SIGSTOP or a debugger)"
+        if watched.supervisor is None:
+            return by_others
+        resume = f"{by_others}; to let it go on: moetunectl backend resume {watched.name}"
+        return watched.supervisor.paused or (HELD if watched.supervisor.held_lately else resume)
     prefill = prefill_view(watched.detector.prefill, watched.facts)
     said = sentence(watched.verdict, signals, watched.memory, now, _absence(watched, now), prefill)
     if watched.supervisor is None:
@@ -117,7 +127,9 @@ def backend_sentence(watched: Watched, now: float) -> str:
 def _absence(watched: Watched, now: float) -> str | None:
     if watched.supervisor is not None:
         return watched.supervisor.absence or _starting(watched, watched.supervisor, now)
-    if watched.config is not None:
+    if _is_new(watched):
+        return "was found running and has not answered yet"
+    if watched.config is not None and (watched.process is None or watched.verdict.phase is Phase.ABSENT):
         return "is not running, or no running process was recognised as it"
     return None
 

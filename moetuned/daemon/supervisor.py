@@ -18,6 +18,7 @@ from moetuned.daemon.loop import Loop
 from moetuned.daemon.noted_restarts import NotedRestarts
 from moetuned.daemon.restart_check import RestartCheck, Waiting, refusal
 from moetuned.decide import supervision as sv
+from moetuned.decide import supervision_words as words
 from moetuned.decide.exit_cause import Cause, Ending
 from moetuned.decide.launch_command import preferred_plan, words_of
 from moetuned.host import spawn
@@ -71,6 +72,8 @@ class Supervisor(NotedRestarts, abc.ABC):
         """Until when the restart that waits for that look may wait for requests, monotonic seconds."""
         self.before_end: Callable[[], None] = lambda: None
         """Called when its process is about to be told to end."""
+        self.connections: Callable[[], int | None] = lambda: None
+        """How many connections of others to it are open; None: not known."""
         self._left = LeftBehind(config.name, loop)
         self.state = sv.Supervision(config.name, preferred_plan(config), timing)
         self._due: float | None = None
@@ -112,7 +115,7 @@ class Supervisor(NotedRestarts, abc.ABC):
         """What a restart under way waits for while it still answers, the end of a sentence; None: there is none."""
         if self._checked is not None:
             return "is restarted once it is known that it could start again"
-        return sv.before_restart(self.state, self._clock.monotonic())
+        return words.before_restart(self.state, self._clock.monotonic())
 
     def counts_in(self, directory: str | None) -> None:
         """Be told the memory cgroup that its process is in now; None: none, or unknown."""
@@ -120,7 +123,7 @@ class Supervisor(NotedRestarts, abc.ABC):
     @property
     def absence(self) -> str | None:
         """Why it does not run, the end of a sentence; None when there is nothing to add."""
-        return sv.absence(self.state, self._clock.monotonic())
+        return words.absence(self.state, self._clock.monotonic())
 
     @property
     def who(self) -> str:
@@ -183,7 +186,7 @@ class Supervisor(NotedRestarts, abc.ABC):
 
     def _begin_restart(self, now: float) -> None:
         """The restart that waited is made now: it counts, and is remembered."""
-        waiting, self._waiting = self._waiting, None
+        waiting, self._waiting, self._checked = self._waiting, None, None
         if waiting is None:
             return
         self._fallback = self.state.plan if waiting.cause is RestartCause.RETURN else None
@@ -248,11 +251,9 @@ class Supervisor(NotedRestarts, abc.ABC):
     def retry(self) -> None:
         """Try again after the breaker tripped."""
         if self.state.stage == sv.Stage.BROKEN:
+            now_has = self.state.plan
             self._note_restart(
-                RestartCause.BY_HAND,
-                "the config was read again",
-                self.state.plan,
-                self.state.later_plan or self.state.plan,
+                RestartCause.BY_HAND, "the config was read again", now_has, self.state.later_plan or now_has
             )
             self._do(sv.begin(self.state))
 
@@ -324,6 +325,7 @@ class Supervisor(NotedRestarts, abc.ABC):
         """Have its manager end it and start it with `plan`."""
 
     def _do(self, moved: sv.Moved) -> None:
+        loads = self.state.stage is sv.Stage.LOADING
         self.state, commands = moved
         self._note_ending()
         for command in commands:
@@ -334,7 +336,7 @@ class Supervisor(NotedRestarts, abc.ABC):
                     self._ran, self._ended_how = True, None
                     self._start(plan)
                 case sv.Terminate() | sv.Ask():
-                    self._have_end(command)
+                    self._have_end(command, loads=loads)
                 case sv.SaveSlots(plan=plan, until=until):
                     self._save(plan, until)
                 case sv.RestoreSlots(until=until):
@@ -352,8 +354,10 @@ class Supervisor(NotedRestarts, abc.ABC):
             self.conversations.discard()
         self._come_back()
 
-    def _have_end(self, command: sv.Terminate | sv.Ask) -> None:
+    def _have_end(self, command: sv.Terminate | sv.Ask, *, loads: bool) -> None:
         self.before_end()
+        if not loads:  # Else it has taken no request yet.
+            self.state = sv.counted(self.state, self.connections())
         if isinstance(command, sv.Ask):
             self._ask(command.plan)
         else:
@@ -370,18 +374,16 @@ class Supervisor(NotedRestarts, abc.ABC):
         self._due = due
 
     def _save(self, plan: sv.LaunchPlan, until: float) -> None:
-        def done(count: int, lost: int) -> None:
-            self._do(sv.saved(self.state, self._clock.monotonic(), count, lost))
-
         assert self.conversations is not None  # or nothing is to be saved
-        self.conversations.save(plan, until, done)
+        self.conversations.save(
+            plan, until, lambda *found: self._do(sv.saved(self.state, self._clock.monotonic(), *found))
+        )
 
     def _restore(self, until: float) -> None:
-        def done(kept: int, lost: int) -> None:
-            self._do(sv.restored(self.state, self._clock.monotonic(), kept, lost))
-
         assert self.conversations is not None
-        self.conversations.restore(until, done)
+        self.conversations.restore(
+            until, lambda *found: self._do(sv.restored(self.state, self._clock.monotonic(), *found))
+        )
 
     def _failed_to_start(self, why: str) -> None:
         self._forget_record()

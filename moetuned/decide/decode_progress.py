@@ -23,19 +23,22 @@ class DecodeProgress(msgspec.Struct, frozen=True):
 
 def decode_progress(window: Window, seconds: float) -> DecodeProgress | None:
     """Progress over at most the last `seconds` of unbroken decode; None when its last answer shows no decode."""
-    answered = [moment for moment in last_seconds(window, seconds) if _slots(moment) is not None]
-    tokens = 0.0
-    start = len(answered) - 1
-    while start > 0:
-        step = _step(_slots(answered[start - 1]) or (), _slots(answered[start]) or ())
-        if step is None:
-            break
-        tokens += step
-        start -= 1
-    moments = tuple(answered[start:]) if answered else ()
+    moments: list[Moment] = []
+    tokens, later = 0.0, None
+    for moment in reversed(last_seconds(window, seconds)):
+        slots = _slots(moment)
+        if slots is None:
+            continue
+        if later is not None:
+            step = _step(slots, later)
+            if step is None:
+                break
+            tokens += step
+        moments.append(moment)
+        later = slots
     if len(moments) < 2:
         return None
-    return DecodeProgress(tokens, moments[-1].at_seconds - moments[0].at_seconds, moments)
+    return DecodeProgress(tokens, moments[0].at_seconds - moments[-1].at_seconds, tuple(reversed(moments)))
 
 
 def _slots(moment: Moment) -> tuple[Slot, ...] | None:

@@ -66,8 +66,11 @@ def step(state: PaceState, signals: Signals, phase: Phase, best: Sequence[Pace])
     at, dt = signals.at_seconds, min(signals.dt_seconds or 0.0, _MOST_STEP_SECONDS)
     if state.judged_at is not None and at - state.judged_at > FORGET_SECONDS:
         state = msgspec.structs.replace(state, slow_seconds=0.0, judged_at=None)
-    in_order, values = _PATTERN.get(phase), [signals.get(name) for name in _SIGNALS]
-    if in_order is None or dt <= 0 or None in values:
+    in_order = _PATTERN.get(phase)
+    if in_order is None or dt <= 0:
+        return PaceStep(_cleared(state))
+    values = [signals.get(name) for name in _SIGNALS]
+    if None in values:
         return PaceStep(_cleared(state))
     read, written, busy, queue, ios, own = (value or 0.0 for value in values)
     alone = ALONE_RATIO * (read + written) <= own <= NOT_THESE_RATIO * read

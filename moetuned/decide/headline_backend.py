@@ -46,6 +46,9 @@ def backend_headline(view: BackendView, events: Sequence[Event], at_seconds: flo
         )
     if view.state == "paused" or "paused" in signals:
         return _line(view, Severity.WARNING, Situation.PAUSED, _sentence(view), _resume(view))
+    if verdict.phase is Phase.ABSENT and view.state == "unknown" and view.pid is not None:
+        text = "it was found running just now; what it does is not known yet."
+        return _line(view, Severity.UNKNOWN, Situation.UNSEEN, text, "Look again in a moment.")
     if verdict.phase is Phase.ABSENT or view.state in ("stopped", "waiting", "broken"):
         return _down(view, events)
     if "hung" in signals:

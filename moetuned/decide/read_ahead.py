@@ -31,7 +31,6 @@ and 256 KiB for the second.
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Sequence
 
 import msgspec
@@ -154,22 +153,26 @@ def noise_ratio(points: Sequence[Point]) -> float:
     From how the rounds of each value scatter once what slowed a whole round is taken out: twice the standard error of a
     difference of medians. Of the values' scatters the median counts, so one spell of a throttled disk does not.
     """
+    from statistics import median  # only who measures needs it; it imports a lot
+
     count = min((len(point.rounds) for point in points), default=0)
     if count < 2 or len(points) < 2:
         return 0.0
     logs = [_from_median([math.log(max(speed, 1.0)) for speed in point.rounds[:count]]) for point in points]
-    whole = [statistics.median(row[number] for row in logs) for number in range(count)]
+    whole = [median(row[number] for row in logs) for number in range(count)]
     expected_range = _RANGE_OF_SAMPLES[min(count - 2, len(_RANGE_OF_SAMPLES) - 1)]
     scatters = []
     for row in logs:
         left = [value - of_round for value, of_round in zip(row, whole, strict=True)]
         scatters.append((max(left) - min(left)) / expected_range)
-    error = statistics.median(scatters) * math.sqrt(2.0 / count) * _MEDIAN_BEYOND_MEAN
+    error = median(scatters) * math.sqrt(2.0 / count) * _MEDIAN_BEYOND_MEAN
     return 1.0 - math.exp(-2.0 * error)
 
 
 def _from_median(values: Sequence[float]) -> list[float]:
-    middle = statistics.median(values)
+    from statistics import median
+
+    middle = median(values)
     return [value - middle for value in values]
 
 

@@ -123,8 +123,9 @@ class Supervision(msgspec.Struct, frozen=True):
     `plan` is what it runs with (or ran with last), `next_plan` what the restart under way gives it, `later_plan` what the config
     wants at the next start of any kind. `busy`: requests it works on, None: not known. `drain_…`: of the restart that waits for
     them; `saves`: its conversations are saved then; `stage_until`: when saving or restoring has taken long enough; `holds`: they are on
-    disk; `lost`: so many could not be saved, as far as they were counted. `cut_off`: requests that the last restart did not let end, None: not known. `hurry`: the restart under way is because memory
-    runs out. `managed`: another manager starts and ends it, see `decide.managed`.
+    disk, also while it is waited for requests once more; `lost`: so many could not be saved, as far as they were counted. `cut_off`: requests
+    that the last restart did not let end, None: not known, but no more than the `cut_off_most` connections that were open then, None: nor is
+    that. `hurry`: the restart under way is because memory runs out. `managed`: another manager starts and ends it, see `decide.managed`.
     `fruitless`: exits since it was ready last; `obstacle`: what lets it not start; `hung`: it is ended because it hung.
     """
 
@@ -147,6 +148,7 @@ class Supervision(msgspec.Struct, frozen=True):
     stage_until: float | None = None
     holds: bool = False
     cut_off: int | None = None
+    cut_off_most: int | None = None
     lost: int = 0
     hurry: bool = True
     managed: bool = False
@@ -207,19 +209,21 @@ def _ready(state: Supervision, now: float, kept: int = 0, lost: int = 0) -> Move
         took = format_duration(now - state.restart_began)
         message = f"{state.backend} was restarted with a context of {state.plan.context_length} tokens and is healthy again after {took}"
         told = (_counted(kept, "conversation", "goes on", "go on"), _counted(lost + state.lost, "conversation", "was lost", "were lost"),
-                _cut_off(state.cut_off))  # fmt: skip
+                _cut_off(state.cut_off, state.cut_off_most))  # fmt: skip
         commands = (Say(EventName.BACKEND_RESTARTED, "; ".join((message, *(each for each in told if each)))),)
     if state.down:
         commands = (*commands, Say(EventName.BACKEND_RECOVERED, f"{state.backend} runs again"))
     state = _replace(state, stage=Stage.READY, restart_began=None, down=False, holds=False, stage_until=None, busy=None)
-    return _replace(state, fruitless=0, cut_off=None, lost=0, obstacle=None), commands
+    return _replace(state, fruitless=0, cut_off=None, cut_off_most=None, lost=0, obstacle=None), commands
 
 
 def _counted(count: int, what: str, one: str, many: str) -> str:
     return "" if count == 0 else f"{count} {what}{'' if count == 1 else 's'} {one if count == 1 else many}"
 
 
-def _cut_off(requests: int | None) -> str:
+def _cut_off(requests: int | None, most: int | None) -> str:
+    if requests is None and most is not None:
+        return f"whether requests were cut off in the last moment is not known: {_counted(most, 'connection', 'was open', 'were open')}"
     if requests is None:
         return "whether a request was cut off is not known"
     return _counted(requests, "request", "was cut off", "were cut off") or "no request was cut off"
@@ -267,16 +271,17 @@ def hasten(state: Supervision, now: float, seconds: float) -> Moved:
     if seconds <= 0:
         return _end(state, now)
     until = now + seconds
-    if state.stage == Stage.SAVING:
-        return _replace(state, stage_until=min(until, state.stage_until or until)), ()
-    return _replace(state, drain_until=min(until, state.drain_until or until)), ()
+    if state.drain_until is not None:
+        state = _replace(state, drain_until=min(until, state.drain_until))
+    return (state if state.stage_until is None else _replace(state, stage_until=min(until, state.stage_until))), ()
 
 
 def call_off(state: Supervision) -> Supervision:
     """The restart is not needed any more; once its process was told to end it is too late for that."""
     if state.stage not in (Stage.DRAINING, Stage.SAVING):
         return state
-    return _replace(state, stage=Stage.READY, next_plan=None, drain_began=None, drain_until=None, stage_until=None)
+    state = _replace(state, stage=Stage.READY, next_plan=None, drain_began=None, drain_until=None, stage_until=None)
+    return _replace(state, holds=False, lost=0)
 
 
 def heard(state: Supervision, busy: int | None, asked_at: float | None, now: float) -> Moved:
@@ -285,7 +290,9 @@ def heard(state: Supervision, busy: int | None, asked_at: float | None, now: flo
     if state.stage != Stage.DRAINING or state.drain_began is None:
         return state, ()
     if busy is None:
-        return _drained(state, now) if now >= state.drain_began + state.timing.grace_seconds else (state, ())
+        if now < state.drain_began + state.timing.grace_seconds:
+            return state, ()
+        return _drained(_replace(state, drain_until=None), now)  # There is nobody to ask once more.
     # An answer from before says nothing of a request that came just then. Near the deadline each may be the last one, and how many are
     # cut off is only known by a fresh one.
     fresh = asked_at is not None and asked_at >= state.drain_began
@@ -296,10 +303,17 @@ def heard(state: Supervision, busy: int | None, asked_at: float | None, now: flo
 
 
 def saved(state: Supervision, now: float, conversations: int, lost: int = 0) -> Moved:
-    """So many of its conversations are on disk, and no more will be; so many are known not to be."""
+    """So many of its conversations are on disk, and no more will be; so many are known not to be.
+
+    A request may have come meanwhile: what is left of the wait for requests is for it. What is on disk then stays as it is, a shorter
+    beginning of the same conversation.
+    """
     if state.stage != Stage.SAVING:
         return state, ()
-    return _end(_replace(state, holds=conversations > 0, lost=lost), now)
+    state = _replace(state, holds=conversations > 0, lost=lost)
+    if state.drain_until is None or now >= state.drain_until - state.timing.last_look_seconds:
+        return _end(state, now)
+    return _replace(state, stage=Stage.DRAINING, saves=False, drain_began=now, stage_until=None), ()
 
 
 def _drained(state: Supervision, now: float) -> Moved:
@@ -314,9 +328,32 @@ def _end(state: Supervision, now: float, end_seconds: float | None = None) -> Mo
     seconds = state.timing.restart_seconds if state.hurry else state.timing.terminate_seconds
     kill_at = now + (seconds if end_seconds is None else min(seconds, end_seconds))
     cut_off = 0 if state.stage == Stage.LOADING else state.busy
-    ends = _replace(state, stage=Stage.STOPPING, kill_at=kill_at, restart_began=now, later_plan=None, cut_off=cut_off)
+    ends = _replace(state, stage=Stage.STOPPING, kill_at=kill_at, restart_began=now, later_plan=None)
+    ends = _replace(ends, cut_off=cut_off, cut_off_most=None)
     ask = Ask(ends.next_plan) if ends.managed and ends.next_plan is not None else Terminate()
     return _replace(ends, drain_began=None, drain_until=None, stage_until=None), (ask,)
+
+
+def counted(state: Supervision, connections: int | None) -> Supervision:
+    """Right before its process is told to end so many connections to it are open that are not ours; None: that is not known.
+
+    What it said last is older. One that is kept open looks the same with and without a request, so only none is certain, and only where
+    the process ends at once: a manager takes its time.
+    """
+    if connections is None or state.stage != Stage.STOPPING:
+        return state
+    if connections == 0:
+        return state if state.managed else _replace(state, cut_off=0)
+    if state.cut_off is not None and 0 < state.cut_off <= connections:
+        return state
+    return _replace(state, cut_off=None, cut_off_most=connections)
+
+
+def counted_on(state: Supervision, connections: int | None) -> Supervision:
+    """The same while its process ends: until it has closed its port it takes requests that it will not answer."""
+    if not connections or state.stage != Stage.STOPPING or state.cut_off:
+        return state
+    return _replace(state, cut_off=None, cut_off_most=max(connections, state.cut_off_most or 0))
 
 
 def restart(
@@ -386,11 +423,12 @@ def _failed(state: Supervision, how: str, now: float, cause: Cause) -> Moved:
     timing = state.timing
     exits = (*(at for at in state.exits if now - at < timing.breaker_seconds), now)
     fruitless = state.fruitless + 1
-    state = _replace(state, exits=exits, fruitless=fruitless, restart_began=None, obstacle=None, cut_off=None, lost=0)
+    state = _replace(state, exits=exits, fruitless=fruitless, restart_began=None, obstacle=None)
+    state = _replace(state, cut_off=None, cut_off_most=None, lost=0)
     if max(len(exits), fruitless) >= timing.breaker_exits:
         within = f"{len(exits)} times within {format_duration(timing.breaker_seconds)}"
         often = within if len(exits) >= timing.breaker_exits else f"{fruitless} times in a row without getting ready"
-        message = f"{state.backend} {how}, {often}: moetuned leaves it stopped; {_again(state.backend)}"
+        message = f"{state.backend} {how}, {often}: moetuned leaves it stopped; {try_again(state.backend)}"
         broken = _replace(state, stage=Stage.BROKEN, retry_at=None, down=True)
         return broken, (Say(EventName.BACKEND_CRASH_LOOP, message),)
     delay = timing.backoff_seconds[min(len(exits), len(timing.backoff_seconds)) - 1]
@@ -401,7 +439,8 @@ def _failed(state: Supervision, how: str, now: float, cause: Cause) -> Moved:
     )
 
 
-def _again(backend: str) -> str:
+def try_again(backend: str) -> str:
+    """What its owner can do about one that is left stopped, for people."""
     return f"read its log, then `moetunectl backend restart {backend}` or a reload of moetuned tries again"
 
 
@@ -411,19 +450,9 @@ def _wait(state: Supervision, how: str, now: float, obstacle: Obstacle) -> Moved
     message = f"{state.backend} {how}; it is started {WAITS_FOR[obstacle.cause]}"
     said: Command = Note(message) if state.down else Say(EVENT_OF[obstacle.cause], message)
     retry_at = now + state.timing.look_seconds
-    return (
-        _replace(
-            state,
-            stage=Stage.WAITING,
-            retry_at=retry_at,
-            restart_began=None,
-            cut_off=None,
-            lost=0,
-            obstacle=obstacle,
-            down=True,
-        ),
-        () if known else (said,),
-    )
+    state = _replace(state, restart_began=None, cut_off=None, cut_off_most=None, lost=0)
+    waits = _replace(state, stage=Stage.WAITING, retry_at=retry_at, obstacle=obstacle, down=True)
+    return waits, () if known else (said,)
 
 
 def obstructed(state: Supervision, obstacle: Obstacle, now: float) -> Moved:
@@ -459,35 +488,3 @@ def tick(state: Supervision, now: float) -> Moved:
     if state.stage == Stage.WAITING and state.retry_at is not None and now >= state.retry_at:
         return begin(state)
     return state, ()
-
-
-def absence(state: Supervision, now: float) -> str | None:
-    """Why it does not run, as the end of the sentence "NAME …"; None when there is nothing to add."""
-    match state.stage:
-        case Stage.STOPPING:
-            return "is being ended" if state.next_plan is None and not state.hung else "is being restarted"
-        case Stage.WAITING | Stage.LOADING if state.obstacle is not None:
-            return f"is not running: {state.obstacle.text}; it is started {WAITS_FOR[state.obstacle.cause]}"
-        case Stage.WAITING if state.retry_at is not None:
-            return f"is not running; it is started again in {format_duration(max(1.0, round(state.retry_at - now)))}"
-        case Stage.BROKEN:
-            often = max(len(state.exits), state.fruitless)
-            return f"is not running: it failed {often} times in a row; {_again(state.backend)}"
-    return None
-
-
-def before_restart(state: Supervision, now: float) -> str | None:
-    """What a restart under way waits for while the backend still answers, the end of the sentence "NAME …"; None: there is none."""
-    match state.stage:
-        case Stage.DRAINING if state.drain_until is not None:
-            most = f"at most {format_duration(max(1.0, round(state.drain_until - now)))}"
-            if state.busy is None:
-                return f"is restarted in a moment; what it works on is not known ({most})"
-            if state.busy == 0:
-                return "is restarted now: it works on no request"
-            return f"waits for {state.busy} request{'' if state.busy == 1 else 's'} to end before its restart, {most}"
-        case Stage.SAVING:
-            return "saves its conversations before its restart"
-        case Stage.RESTORING:
-            return "was restarted and reads its conversations again"
-    return None

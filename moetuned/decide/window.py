@@ -84,9 +84,10 @@ def next_window(
 
 def once(window: Window, work_out: Callable[[Window], T]) -> T:
     """`work_out(window)`, worked out once for this window: for what several signals stand on. By the function: no lambda."""
-    if work_out not in window.known:
-        window.known[work_out] = work_out(window)
-    found: T = window.known[work_out]
+    known = window.known
+    if work_out not in known:
+        known[work_out] = work_out(window)
+    found: T = known[work_out]
     return found
 
 

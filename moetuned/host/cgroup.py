@@ -54,7 +54,7 @@ def memory_cgroup(pid: int, fs: HostFS = _REAL) -> MemoryCgroup:
     """
     try:
         own = fs.read_text(f"/proc/{pid}/cgroup")
-        mounts = parse_mountinfo(fs.read_text("/proc/self/mountinfo"))
+        mounts = parse_mountinfo(fs.read_text("/proc/self/mountinfo"), "cgroup")
     except OSError as error:
         return MemoryCgroup(unknown=f"cannot read the cgroup of process {pid}: {error.strerror}")
     place = memory_cgroup_place(own, mounts)

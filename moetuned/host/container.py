@@ -9,8 +9,8 @@ for a minute and a half; a look 40 s where nothing was interrupted.
 from __future__ import annotations
 
 import logging
+import os
 import re
-import secrets
 import signal
 from collections.abc import Callable, Mapping, Sequence
 
@@ -56,7 +56,7 @@ class Container:
         keeper: Keeper[ContainerRecord],
         ask: Ask | None = None,
         fs: HostFS = _REAL,
-        new_token: Callable[[], str] = lambda: secrets.token_hex(16),
+        new_token: Callable[[], str] = lambda: os.urandom(16).hex(),
     ) -> None:
         """`run`: what comes after `docker run --detach --name CONTAINER`, with placeholders.
 

@@ -9,6 +9,7 @@ import errno
 import os
 import re
 import socket
+from collections.abc import Iterator
 
 from moetuned.host.process_looks import Who, proc_directory
 from moetuned.parse.net_tcp import listening_inodes
@@ -72,32 +73,41 @@ def who_listens(port: int, root: str = "/") -> Who | None:
 
 def _listening(directory: str, port: int) -> tuple[frozenset[int], bool] | None:
     """Inodes of the sockets that listen on the port, and whether all of the tables was read."""
-    inodes: frozenset[int] = frozenset()
+    found = tables(directory, TABLE_LIMIT_BYTES)
+    return None if found is None else (listening_inodes(found[0], port), found[1])
+
+
+def tables(directory: str, limit_bytes: int) -> tuple[str, bool] | None:
+    """`tcp` and `tcp6` of a /proc/<pid>/net as one text, and whether all of them was read; None when they cannot be read."""
+    texts = []
     whole = True
     for name in ("tcp", "tcp6"):
         try:
             with open(f"{directory}/{name}", encoding="ascii", errors="replace", newline="\n") as file:
-                text = file.read(TABLE_LIMIT_BYTES)
+                text = file.read(limit_bytes)
         except FileNotFoundError:
             continue  # without IPv6; a process that has ended has no open files either
         except OSError:
             return None
-        whole = whole and len(text) < TABLE_LIMIT_BYTES
-        inodes |= listening_inodes(text, port)
-    return inodes, whole
+        whole = whole and len(text) < limit_bytes
+        texts.append(text)
+    return "\n".join(texts), whole
 
 
 def _holds(directory: str, inodes: frozenset[int]) -> bool | None:
     """Whether one of the open files is one of the sockets; None when they may not be looked at."""
     try:
-        names = os.listdir(directory)
+        return any(inode in inodes for inode in socket_inodes(directory))
     except OSError:
         return None
-    for name in names:
+
+
+def socket_inodes(directory: str) -> Iterator[int]:
+    """The sockets among the open files of a /proc/<pid>/fd. Raises OSError when they may not be looked at."""
+    for name in os.listdir(directory):
         try:
             match = _SOCKET.fullmatch(os.readlink(f"{directory}/{name}"))
         except OSError:
             continue  # it was closed meanwhile
-        if match is not None and int(match[1]) in inodes:
-            return True
-    return False
+        if match is not None:
+            yield int(match[1])

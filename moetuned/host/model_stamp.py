@@ -5,16 +5,14 @@ The headers are the tensors' names, types and places and the whole vocabulary: s
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 from collections.abc import Sequence
 
 from moetuned.gguf.header import MAX_HEADER_BYTES
 from moetuned.host.model_files import ModelFile, ModelFileError
+from moetuned.host.own_sha256 import PIECE_BYTES, Digest, sha256
 from moetuned.schema.heat import ModelStamp
-
-_CHUNK_BYTES = 1 << 20
 
 
 def model_stamp(model: ModelFile) -> ModelStamp:
@@ -28,7 +26,7 @@ def model_stamp(model: ModelFile) -> ModelStamp:
 def stamp_of(paths: Sequence[str], header_bytes: Sequence[int], part_bytes: Sequence[int]) -> ModelStamp:
     """The same of files (all parts in order) whose headers and sizes are known. Raises ModelFileError."""
     modified_ns = []
-    digest = hashlib.sha256()
+    digest = sha256()
     for path, length, size in zip(paths, header_bytes, part_bytes, strict=True):
         try:
             modified_ns.append(_add_part(digest, path, min(length, MAX_HEADER_BYTES), size))
@@ -37,7 +35,7 @@ def stamp_of(paths: Sequence[str], header_bytes: Sequence[int], part_bytes: Sequ
     return ModelStamp(tuple(part_bytes), tuple(modified_ns), digest.hexdigest())
 
 
-def _add_part(digest: hashlib._Hash, path: str, header_bytes: int, size_bytes: int) -> int:
+def _add_part(digest: Digest, path: str, header_bytes: int, size_bytes: int) -> int:
     """Hash one header; returns the file's modification time."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     try:
@@ -48,7 +46,7 @@ def _add_part(digest: hashlib._Hash, path: str, header_bytes: int, size_bytes: i
         digest.update(header_bytes.to_bytes(8, "little"))
         at = 0
         while at < header_bytes:
-            chunk = os.pread(descriptor, min(_CHUNK_BYTES, header_bytes - at), at)
+            chunk = os.pread(descriptor, min(PIECE_BYTES, header_bytes - at), at)
             if not chunk:
                 raise ModelFileError(path, "became shorter while it was read")
             digest.update(chunk)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from moetuned.host.processes import command_line
+from moetuned.host.processes import command_line, pids
 from moetuned.parse.published_ports import local_addresses, published_port
 
 _MOST_LINKS = 40
@@ -88,9 +88,7 @@ def _addresses(pid: int) -> frozenset[str]:
 
 def _commands_of_root() -> Iterator[tuple[str, ...]]:
     """Command lines of root's processes: anybody can call a program of his docker-proxy."""
-    import psutil
-
-    for pid in psutil.pids():
+    for pid in pids():
         try:
             if os.stat(f"/proc/{pid}").st_uid != 0:
                 continue

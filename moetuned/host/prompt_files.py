@@ -5,7 +5,6 @@ A file is data that goes to a backend on this machine and nowhere else, so it ma
 
 from __future__ import annotations
 
-import importlib.resources
 import os
 import stat
 
@@ -20,6 +19,8 @@ def load_prompts(choice: str) -> tuple[str, ...]:
     if choice == OFF:
         return ()
     if choice == DEFAULT:
+        import importlib.resources  # with all that comes with it; nobody else in the daemon needs it
+
         shipped = importlib.resources.files("moetuned").joinpath("data/prompts.yaml")
         return parse_prompts("moetuned/data/prompts.yaml", shipped.read_text(encoding="utf-8"))
     return parse_prompts(choice, _read(choice))

@@ -6,11 +6,9 @@ and what the file system has left is asked before each. The server takes a file 
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import re
-import secrets
 import time
 
 import msgspec
@@ -18,6 +16,7 @@ import msgspec
 from moetuned.decide.slot_saving import SlotFile, file_bytes, may_write, to_restore, to_save, too_long
 from moetuned.host.api_key import read_api_key
 from moetuned.host.backend_http import ask_once
+from moetuned.host.own_sha256 import sha256
 from moetuned.parse.http_response import HttpError
 from moetuned.parse.llama_http import parse_llama_http
 from moetuned.parse.llama_slot_action import parse_slot_action
@@ -57,7 +56,7 @@ def save_slots(
     """Save what fits a context of `longest_tokens` and the disk, until then (monotonic). Raises OSError, HttpError, ValueError."""
     directory = directory_of(pid, said)
     key = read_api_key(pid)
-    token = secrets.token_hex(8)
+    token = os.urandom(8).hex()
     files: list[SlotFile] = []
     skipped: list[str] = []
     lost = 0
@@ -128,7 +127,7 @@ def remove_old(backend: str, pid: int, said: str) -> int:
 
 def _prefix(backend: str) -> str:
     """No name of another backend's files begins so; llama-server allows fewer characters than a backend's name has."""
-    return f"moetuned-{hashlib.sha256(backend.encode()).hexdigest()[:16]}-"
+    return f"moetuned-{sha256(backend.encode()).hexdigest()[:16]}-"
 
 
 def _slots(url: str, key: str | None) -> tuple[Slot, ...]:

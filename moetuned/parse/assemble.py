@@ -31,6 +31,7 @@ from moetuned.schema.sample import (
 _MEMINFO, _VMSTAT = "/proc/meminfo", "/proc/vmstat"
 _PRESSURE_MEMORY, _PRESSURE_IO = "/proc/pressure/memory", "/proc/pressure/io"
 _NOTHING = RawBackend()
+_Cgroups = dict[tuple[str, int], CgroupMemory | None]
 
 
 def machine_paths() -> tuple[str, ...]:
@@ -64,6 +65,7 @@ def assemble(raw: RawSample, identities: Sequence[BackendIdentity]) -> Sample:
         parsed = parse_disk_stat(raw.files.get(_disk_path(disk)))
         if parsed is not None:
             counters[disk] = parsed
+    cgroups: _Cgroups = {}
     return Sample(
         at_seconds=raw.t,
         wall_seconds=raw.wall,
@@ -74,7 +76,7 @@ def assemble(raw: RawSample, identities: Sequence[BackendIdentity]) -> Sample:
             pressure_io=parse_pressure(raw.files.get(_PRESSURE_IO)),
             disks=counters,
         ),
-        backends=tuple(_backend(raw, identity) for identity in identities),
+        backends=tuple(_backend(raw, identity, cgroups) for identity in identities),
     )
 
 
@@ -82,7 +84,7 @@ def _disk_path(disk: str) -> str:
     return f"/sys/block/{disk}/stat"
 
 
-def _backend(raw: RawSample, identity: BackendIdentity) -> BackendSample:
+def _backend(raw: RawSample, identity: BackendIdentity, cgroups: _Cgroups) -> BackendSample:
     rest = raw.backends.get(identity.name, _NOTHING)
     process, gone = None, identity.pid is None
     if identity.pid is not None:
@@ -98,7 +100,7 @@ def _backend(raw: RawSample, identity: BackendIdentity) -> BackendSample:
         name=identity.name,
         process=process,
         process_gone=gone,
-        cgroup=_cgroup(raw.files, identity),
+        cgroup=_cgroup(raw.files, identity, cgroups),
         http=parse_backend_http(rest.http, identity.dialect, identity.numbers),
         residency=_residency(rest.residency, identity.page_bytes),
         cgroup_directory=identity.cgroup_directory,
@@ -106,12 +108,16 @@ def _backend(raw: RawSample, identity: BackendIdentity) -> BackendSample:
     )
 
 
-def _cgroup(files: Mapping[str, str | None], identity: BackendIdentity) -> CgroupMemory | None:
+def _cgroup(files: Mapping[str, str | None], identity: BackendIdentity, known: _Cgroups) -> CgroupMemory | None:
+    """Of one that several backends are in (a login session, a container) the files are parsed once."""
     directory, version = identity.cgroup_directory, identity.cgroup_version
     if directory is None or version is None:
         return None
-    names = cgroup_file_names(version)
-    return parse_cgroup_memory(version, {name: files.get(f"{directory}/{name}") for name in names})
+    place = (directory, version)
+    if place not in known:
+        names = cgroup_file_names(version)
+        known[place] = parse_cgroup_memory(version, {name: files.get(f"{directory}/{name}") for name in names})
+    return known[place]
 
 
 def _above(files: Mapping[str, str | None], identity: BackendIdentity) -> tuple[CgroupAbove, ...]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Collection, Iterator
 
 from moetuned.parse.bounded_pattern import bounded_pattern
+from moetuned.parse.close_match import close_match
 from moetuned.parse.config_problem import Problem, any_of, key_path, shown
 from moetuned.parse.config_values import duration_problem, url_port
 from moetuned.parse.container_run import container_name_problem, run_problems
@@ -74,8 +74,8 @@ def _warning(path: _Path, value: object, hint: str) -> Problem:
 
 
 def _unknown_kind(kind: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(kind.lower().replace("_", "-"), known, n=1, cutoff=0.6)
-    said = f"; did you mean {near[0]}?" if near else ""
+    near = close_match(kind.lower().replace("_", "-"), known)
+    said = f"; did you mean {near}?" if near else ""
     return f"is no kind of backend{said} (known: {any_of(known)}; without the key it is recognised)"
 
 
@@ -214,8 +214,8 @@ def _placeholders(words: list[str]) -> set[str]:
 
 def _check_unknown(path: _Path, words: list[str]) -> Iterator[Problem]:
     for name in sorted(_placeholders(words).difference(PLACEHOLDERS)):
-        near = difflib.get_close_matches(name.lower(), PLACEHOLDERS, n=1, cutoff=0.5)
-        hint = f"did you mean {{{near[0]}}}?" if near else f"known: {', '.join(f'{{{one}}}' for one in PLACEHOLDERS)}"
+        near = close_match(name.lower(), PLACEHOLDERS, 0.5)
+        hint = f"did you mean {{{near}}}?" if near else f"known: {', '.join(f'{{{one}}}' for one in PLACEHOLDERS)}"
         if any(f"${{{name}}}" in word for word in words):
             hint += " (no shell reads the command, so variables are not replaced: write the value)"
         yield _error(path, f"{{{name}}}", f"is no placeholder; {hint}")

@@ -5,12 +5,12 @@ Every check yields all it finds; file and line are filled in by `parse.config_te
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Collection, Iterator
 
 import msgspec
 
+from moetuned.parse.close_match import close_match
 from moetuned.parse.config_backend_check import check_backends
 from moetuned.parse.config_problem import Problem, any_of, key_path, shown
 from moetuned.parse.config_swap_check import check_swap
@@ -91,8 +91,8 @@ def _check_tuning(config: Config, known: Collection[str] | None) -> Iterator[Pro
         if _SYSCTL_KEY.fullmatch(key) is None:
             yield _error(path, None, "is no sysctl name; write e.g. vm.vfs_cache_pressure")
         elif known is not None and key not in known:
-            near = difflib.get_close_matches(key.replace("/", "."), known, n=1, cutoff=0.6)
-            hint = f"did you mean {near[0]}?" if near else f"it knows {any_of(sorted(known)) if known else 'none'}"
+            near = close_match(key.replace("/", "."), known)
+            hint = f"did you mean {near}?" if near else f"it knows {any_of(sorted(known)) if known else 'none'}"
             yield _error(path, None, f"moetuned has no tunable for it, so it could not undo it; {hint}")
         if isinstance(value, str) and re.fullmatch(r"[0-9A-Za-z_ .,:-]{1,200}", value) is None:
             yield _error(path, value, "must be one line of letters, digits, blanks and .,:-")

@@ -6,7 +6,6 @@ wanted, only decimal digits are a number. So YAML 1.1's guesses (off is false, 0
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Sequence
 from enum import StrEnum
@@ -15,6 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import inspect
 
+from moetuned.parse.close_match import close_match
 from moetuned.parse.config_problem import ConfigError, Problem, any_of, key_path, shown
 from moetuned.parse.config_yaml import ListNode, MapNode, Node, ScalarNode, is_null
 
@@ -270,9 +270,9 @@ def _range(option: inspect.IntType | inspect.FloatType) -> str:
 
 
 def _unknown_key(key: str, names: Sequence[str]) -> str:
-    near = difflib.get_close_matches(key.lower().replace("-", "_"), names, n=1, cutoff=0.6)
+    near = close_match(key.lower().replace("-", "_"), names)
     if near:
-        return f"unknown key; did you mean {near[0]}?"
+        return f"unknown key; did you mean {near}?"
     return f"unknown key; allowed: {any_of(names)}" if names else "unknown key; no key is allowed here"
 
 
@@ -281,8 +281,8 @@ _OTHER_WORDS = {("podman", "docker"): "by: docker, engine: podman"}
 
 
 def _not_allowed(text: str, allowed: Sequence[str]) -> str:
-    near = difflib.get_close_matches(text.lower(), allowed, n=1, cutoff=0.6)
-    hint = f"; did you mean {near[0]}?" if near else ""
+    near = close_match(text.lower(), allowed)
+    hint = f"; did you mean {near}?" if near else ""
     for (word, beside), cure in _OTHER_WORDS.items():
         if text == word and beside in allowed:
             hint = f"; write {cure}"

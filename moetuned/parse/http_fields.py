@@ -45,9 +45,9 @@ def decoded_by(decoder: msgspec.json.Decoder[Any], body: str | None) -> object:
 
 def count_of(value: object) -> int | None:
     """A whole number that may be a count of tokens; None for anything else."""
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < MAX_COUNT:
-        return None
-    return value
+    if type(value) is int and 0 <= value < MAX_COUNT:  # a bool is none
+        return value
+    return None
 
 
 def metric_of(metrics: str, name: str) -> float | None:

@@ -16,7 +16,7 @@ MEMORY_END_BYTES = 1 << 60
 def whole_number(text: str) -> int | None:
     """The number that `text` is, from 0 to below NUMBERS_END, or None."""
     digits = text.strip()
-    if not digits or len(digits) > _MAX_DIGITS or not (digits.isascii() and digits.isdigit()):
+    if not digits.isdigit() or not digits.isascii() or len(digits) > _MAX_DIGITS:
         return None
     number = int(digits)
     return number if number < NUMBERS_END else None
@@ -32,13 +32,12 @@ def single_number(text: str | None) -> int | None:
 def line_value(text: str, key: str, end: str) -> str | None:
     """Text after `key` + `end` on the line that starts so; None when there is no such complete line."""
     marker = key + end
-    if text.startswith(marker):
-        start = len(marker)
-    else:
-        found = text.find("\n" + marker)
-        if found < 0:
-            return None
-        start = found + 1 + len(marker)
+    start = text.find(marker)  # nearly always the line's own beginning; a tick asks for eighty lines
+    if start > 0 and text[start - 1] != "\n":
+        start = text.find("\n" + marker, start) + 1 or -1
+    if start < 0:
+        return None
+    start += len(marker)
     stop = text.find("\n", start)
     return None if stop < 0 else text[start:stop]
 

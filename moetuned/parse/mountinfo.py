@@ -22,12 +22,13 @@ class Mount(msgspec.Struct, frozen=True):
     options: frozenset[str]
 
 
-def parse_mountinfo(text: str) -> tuple[Mount, ...]:
-    """All mounts in order; lines that are cut or strange are left out.
+def parse_mountinfo(text: str, kind: str = "") -> tuple[Mount, ...]:
+    """All mounts in order; lines that are cut or strange are left out. `kind`: only file systems whose names begin with it.
 
     Lines end with a newline and nothing else: a mount point may hold any other character that `str.splitlines` takes for an end.
     """
-    return tuple(mount for mount in map(_mount, text.split("\n")) if mount is not None)
+    ends = f" - {kind}"  # a blank is written as an escape everywhere else
+    return tuple(mount for line in text.split("\n") if ends in line and (mount := _mount(line)) is not None)
 
 
 def mount_of(mounts: Iterable[Mount], path: str) -> Mount | None:

@@ -6,7 +6,6 @@ learned of; what is damaged, of another version or of another model is as if not
 
 from __future__ import annotations
 
-import hashlib
 import math
 import os
 import re
@@ -16,6 +15,7 @@ from collections.abc import Sequence
 import msgspec
 
 from moetuned.host.durable_file import make_private_directory, read_private, remove_durably, write_durably
+from moetuned.host.own_sha256 import sha256
 from moetuned.schema.heat import Heat, ModelStamp
 
 DIRECTORY = "/var/lib/moetuned/heat"
@@ -42,7 +42,7 @@ class _Kept(msgspec.Struct, frozen=True):
 
 def file_name(paths: Sequence[str]) -> str:
     """The file of the model at these paths (all parts in order), whatever lies there now."""
-    return hashlib.sha256(b"\0".join(map(os.fsencode, paths))).hexdigest()[:32] + ".heat"
+    return sha256(b"\0".join(map(os.fsencode, paths))).hexdigest()[:32] + ".heat"
 
 
 def load(

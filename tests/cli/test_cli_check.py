@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -101,3 +102,20 @@ def test_wrong_usage_is_unknown_and_not_critical(tmp_path: Path) -> None:
     gone = [sys.executable, "-c", program, "check", "--socket", str(tmp_path / "none.sock")]
     done = subprocess.run(gone, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (3, "")
+
+
+@pytest.mark.parametrize("output", ["/dev/full", "closed pipe"])
+def test_the_code_holds_where_the_line_cannot_be_written(tmp_path: Path, output: str) -> None:
+    if output == "closed pipe":
+        reader, writer = os.pipe()
+        os.close(reader)
+    else:
+        writer = os.open(output, os.O_WRONLY)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", "from moetuned.cli.main import main; main()", "check", "--socket", str(tmp_path / "none")],
+            stdout=writer, stderr=subprocess.PIPE, check=False,
+        )  # fmt: skip
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (3, b"")

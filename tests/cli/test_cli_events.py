@@ -85,9 +85,9 @@ def test_a_time_without_a_zone_is_local(asked, monkeypatch):
 
 def test_only_those_of_a_backend_or_a_name(asked, capsys):
     first, second = thrash().events
-    assert main.run(["events", "--json", "--name", second.name.value, "--backend", second.backend]) == 0
+    assert main.run(["events", "--json", "--event", second.name.value, "--backend", second.backend]) == 0
     assert second.id in capsys.readouterr().out
-    assert main.run(["events", "--json", "--name", second.name.value]) == 0
+    assert main.run(["events", "--json", "--event", second.name.value]) == 0
     assert first.id not in capsys.readouterr().out
     assert main.run(["events", "--backend", "another"]) == 0
     captured = capsys.readouterr()
@@ -95,7 +95,7 @@ def test_only_those_of_a_backend_or_a_name(asked, capsys):
 
 
 def test_a_name_that_is_none_is_wrong_usage(asked, capsys):
-    assert main.run(["events", "--name", "trash_begin"]) == 2
+    assert main.run(["events", "--event", "trash_begin"]) == 2
     assert "is no event; there are: thrash_begin," in capsys.readouterr().err
 
 

@@ -10,7 +10,7 @@ import pytest
 from status_scenes import NOW, absent_and_streaming, thrash
 
 from moetuned.api.client import Client
-from moetuned.api.errors import DaemonUnreachable
+from moetuned.api.errors import DaemonError, DaemonRefused, DaemonUnreachable
 from moetuned.cli import main, status
 from moetuned.decide.headline import headlines
 from moetuned.schema.headline import StatusReport
@@ -148,6 +148,30 @@ def test_watch_redraws_survives_a_restart_and_ends_with_ctrl_c(monkeypatch):
     assert "is not running" in frames[1]
     assert frames[0].count("\n") < 20  # never scrolls the terminal
     assert "more: moetunectl status" in frames[0]
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (DaemonUnreachable("moetuned is not running."), 3),
+        (DaemonRefused("You may not."), 4),
+        (DaemonError("It said no."), 1),
+    ],
+)
+def test_a_watch_that_cannot_begin_ends_as_a_look_does(monkeypatch, capsys, error, code):
+    def ask(_self):
+        raise error
+
+    monkeypatch.setattr(Client, "status", ask)
+    monkeypatch.setattr(status.time, "sleep", lambda _seconds: pytest.fail("it waits"))
+    assert main.run(["status", "--watch"]) == code
+    assert str(error) in capsys.readouterr().err
+
+
+def test_a_watch_of_a_name_that_is_not_there_ends(answered, monkeypatch, capsys):
+    monkeypatch.setattr(status.time, "sleep", lambda _seconds: pytest.fail("it waits"))
+    assert main.run(["status", "--watch", "nobody"]) == 1
+    assert "There is no backend 'nobody'" in capsys.readouterr().err
 
 
 def test_a_terminal_without_utf_8_still_gets_a_screen(answered, monkeypatch):

@@ -98,7 +98,10 @@ def test_every_setting_is_offered_to_be_explained() -> None:
 def test_names_are_asked_for_and_only_those_that_begin_so(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = {**completion_answer._ASKED, "backend": lambda _context: ["glm", "llama"], "unit": lambda _: ["a.service"]}
     monkeypatch.setattr(completion_answer, "_ASKED", asked)
-    for words in ("backend restart", "backend show", "explain", "relief plan", "record out.jsonl --backend"):
+    for words in (
+        "backend restart", "backend show", "check --backend", "events --backend", "explain", "relief plan",
+        "record out.jsonl --backend", "status", "status --watch",
+    ):  # fmt: skip
         assert offered(f"moetunectl {words} l") == ["llama"]
     assert offered("moetunectl backend adopt ") == ["a.service"]
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moetuned.cli.text_width import columns_of, printable, wrap
+from moetuned.cli.text_width import columns_of, printable, wrap, wrap_around_commands
 
 
 @pytest.mark.parametrize(
@@ -32,3 +32,28 @@ def test_nothing_is_lost_and_nothing_is_too_wide(text: str, width: int) -> None:
     assert "".join("".join(lines).split()) == "".join(clean.split())
     assert not clean or clean.isprintable()
     assert len(clean) == len(text)
+
+
+@pytest.mark.parametrize("command", [
+    "moetunectl warm /models/m.gguf", "sudo moetunectl tune readahead '/my models/m.gguf'", "kill -CONT 4711",
+    "moetunectl tune explain vm.vfs_cache_pressure", "moetunectl backend restart lab --now", "curl http://127.0.0.1:8080/health",
+])  # fmt: skip
+def test_a_command_that_fits_into_a_line_is_in_one(command: str) -> None:
+    for before in range(60):
+        lines = wrap_around_commands("x " * before + f"Do it: {command} - and then, or not (as it may be).", 60)
+        assert any(command in line for line in lines)
+        assert all(columns_of(line) <= 60 for line in lines)
+        assert (
+            " ".join(lines).split() == ("x " * before + f"Do it: {command} - and then, or not (as it may be).").split()
+        )
+
+
+@given(st.text(st.characters(exclude_categories=("C",))), st.integers(1, 60))
+def test_around_commands_nothing_is_lost_either(text: str, width: int) -> None:
+    assert "".join("".join(wrap_around_commands(f"{text} moetunectl warm {text}", width)).split()) == "".join(
+        f"{text}moetunectlwarm{text}".split()
+    )
+
+
+def test_a_command_that_is_wider_than_a_line_is_broken_at_blanks() -> None:
+    assert wrap_around_commands("moetunectl warm /models/m.gguf", 20) == ["moetunectl warm", "/models/m.gguf"]

@@ -192,3 +192,18 @@ def test_its_verdict_has_the_colour_that_status_gives_it() -> None:
     top, state = squeezed(), TopState()
     styles = {style for line in draw(top, state, Screen(80, 24), NOW) for text, style in line if text.startswith("glm")}
     assert styles == {"red"}
+
+
+@pytest.mark.parametrize("rows", [None, *range(8, 50)])
+def test_events_begin_with_their_beginning(rows: int | None) -> None:
+    top = squeezed()
+    assert top.snapshot is not None
+    events = tuple(
+        msgspec.structs.replace(top.snapshot.events[0], message=f"glm: event {number} " + "word " * 20)
+        for number in range(9)
+    )
+    top = msgspec.structs.replace(top, snapshot=msgspec.structs.replace(top.snapshot, events=events))
+    shown = picture(top, 80, rows).split("\n")
+    told = [line for line in shown if "word" in line]
+    assert told == [] or " event " in told[0]
+    assert rows is not None or len(told) == 4

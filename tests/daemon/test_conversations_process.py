@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import subprocess
 import sys
 import threading
 import urllib.request
@@ -20,6 +21,14 @@ from moetuned.schema.action import RestartBackend
 
 pytestmark = pytest.mark.backend
 WHEEL = [sys.executable, "-m", "moetuned.xllamacpp_server"]
+ASK = """
+import json, sys, urllib.request
+body = {"prompt": "once upon a time", "n_predict": 100_000, "ignore_eos": True}
+try:
+    urllib.request.urlopen(sys.argv[1], json.dumps(body).encode(), timeout=120).read()
+except Exception:
+    sys.exit(3)
+"""
 STAND_IN = [sys.executable, "-m", "moetuned.simulator", "serve"]
 PROGRAMS = {"stand-in": STAND_IN, "wheel": WHEEL}
 if os.environ.get("LLAMA_SERVER"):
@@ -163,13 +172,32 @@ def test_one_that_takes_too_long_is_cut_off_and_counted(tmp_path: Path, small_mo
     with in_process(tmp_path, config(STAND_IN, small_model, port, slots)) as daemon:
         daemon.until(daemon.phase_is("glm", "idle"), "ready")
         daemon.until(lambda _: is_known(daemon), "what it is")
-        question = Asked(port, "once upon a time", 100_000)
-        daemon.until(lambda _: supervisor(daemon).state.busy == 1, "it works")
-        restart(daemon, 8192, 0.5)
-        daemon.until(lambda _: "backend_restarted" in daemon.event_names(), "restarted")
-        assert daemon.snapshot.events[-1].message.endswith("1 request was cut off")
-        daemon.until(lambda _: not question.is_alive(), "the end of the request")
-        assert question.answer is None
+        # By another process: connections of the daemon's own count for nothing.
+        with subprocess.Popen([sys.executable, "-c", ASK, f"http://127.0.0.1:{port}/completion"]) as question:
+            daemon.until(lambda _: supervisor(daemon).state.busy == 1, "it works")
+            restart(daemon, 8192, 0.5)
+            daemon.until(lambda _: "backend_restarted" in daemon.event_names(), "restarted")
+            assert daemon.snapshot.events[-1].message.endswith("1 request was cut off")
+            daemon.until(lambda _: question.poll() is not None, "the end of the request")
+        assert question.returncode == 3
+
+
+def test_a_connection_without_a_request_makes_no_certainty(tmp_path: Path, small_model: Path) -> None:
+    port, slots = free_port(), tmp_path / "slots"
+    slots.mkdir()
+    connects = f"import socket, sys; kept = socket.create_connection(('127.0.0.1', {port})); print(flush=True); sys.stdin.read()"
+    with in_process(tmp_path, config(STAND_IN, small_model, port, slots)) as daemon:
+        daemon.until(daemon.phase_is("glm", "idle"), "ready")
+        daemon.until(lambda _: is_known(daemon), "what it is")
+        with subprocess.Popen(
+            [sys.executable, "-c", connects], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as client:
+            assert client.stdout is not None
+            client.stdout.readline()
+            restart(daemon, 4096)
+            daemon.until(lambda _: "backend_restarted" in daemon.event_names(), "restarted")
+            client.communicate()
+        assert daemon.snapshot.events[-1].message.endswith("is not known: 1 connection was open")
 
 
 def test_with_an_api_key_it_waits_a_moment_and_saves_all_the_same(tmp_path: Path, small_model: Path) -> None:

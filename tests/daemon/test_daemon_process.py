@@ -83,7 +83,8 @@ def test_with_nothing_configured_it_finds_what_runs_and_changes_nothing(
         assert daemon.end() == 0
     assert settings() == before
     assert process.poll() is None
-    assert not daemon.state.exists()
+    # Events are kept where there are any: on a busy machine something may have happened to it.
+    assert not daemon.state.exists() or [path.name for path in daemon.state.iterdir()] == ["events.jsonl"]
     assert sorted(each.name for each in daemon.runtime.iterdir()) == []
     assert "settings are left alone, relief only says what it would do" in daemon.log
 

@@ -88,7 +88,7 @@ def backends_of(model: Path) -> list[int]:
     for name in os.listdir("/proc"):
         if name.isdigit() and is_running(int(name)):
             try:
-                words = Path(f"/proc/{name}/cmdline").read_text().split("\0")
+                words = Path(f"/proc/{name}/cmdline").read_text(errors="replace").split("\0")
             except OSError:
                 continue
             if str(model) in words and "serve" in words:

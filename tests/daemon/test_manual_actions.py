@@ -127,6 +127,8 @@ def test_conversations_of_an_idle_one_are_saved_and_of_one_that_is_to_end_now_ar
     rig.look()
     assert (kept.did[-1], rig.spawn.started[0].signals) == ("save", [])
     kept.done(1, 0)
+    assert rig.spawn.started[0].signals == [], "a request may have come while they were saved"
+    rig.look()
     assert rig.spawn.started[0].signals == ["TERM"]
     rig.end()
     rig.owner.healthy()

@@ -6,9 +6,10 @@ import signal
 from pathlib import Path
 
 import pytest
-from supervisor_rig import COMMAND, TIMING, Preparing, Rig, backend, prepared, supervised_rig  # noqa: F401  a fixture
+from supervisor_rig import COMMAND, SHORT, TIMING, Preparing, Rig, backend, prepared, ready, supervised_rig  # noqa: F401  a fixture
 
 from moetuned.daemon.process_supervisor import (
+    COUNT_SECONDS,
     EXAMINE_SECONDS,
     Ended,
     ProcessSupervisor,
@@ -409,3 +410,19 @@ def test_one_that_ends_later_keeps_what_was_given_back(rig: Rig) -> None:
     supervisor.healthy()
     rig.end(rig.spawn.started[1], 1)
     assert (supervisor.state.plan.context_length, supervisor.return_blocked) == (16384, None)
+
+
+def test_what_connects_while_it_ends_is_counted_until_it_has_ended(rig: Rig) -> None:
+    supervisor = ready(rig)
+    counts = [0, 0, 2, 1]
+    supervisor.connections = lambda: counts.pop(0)
+    supervisor.hear(0, rig.clock.now)
+    supervisor.restart(SHORT)
+    while counts:
+        rig.clock.now += COUNT_SECONDS
+        rig.loop.run_once(0)
+    rig.end(rig.spawn.started[0], 0)
+    rig.clock.now += COUNT_SECONDS
+    rig.loop.run_once(0)
+    supervisor.healthy()
+    assert rig.said[-1][1].endswith("is not known: 2 connections were open")

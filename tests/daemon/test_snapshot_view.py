@@ -10,6 +10,7 @@ from moetuned.daemon.pausing import HELD, PAUSE_SECONDS
 from moetuned.daemon.process_supervisor import ProcessSupervisor
 from moetuned.daemon.snapshot_view import backend_sentence, backend_view, machine_view
 from moetuned.daemon.watched import Watched
+from moetuned.decide.detector_phase import PhaseState
 from moetuned.decide.exit_cause import Cause, Obstacle
 from moetuned.decide.heat import STAYED, HeatState
 from moetuned.decide.paging_axis import PagingAxis
@@ -110,6 +111,41 @@ def test_one_that_was_stopped_for_a_second_look_is_not_said_to_need_somebody() -
     assert backend_sentence(watched, 10.0) == HELD
     supervisor._held_at = 10.0 - PAUSE_SECONDS
     assert "moetunectl backend resume glm" in backend_sentence(watched, 10.0)
+
+
+def test_one_that_moetuned_has_ended_for_good_is_not_said_to_do_what_the_last_look_saw() -> None:
+    watched = supervised(Supervision("glm", LaunchPlan(8192), stage=Stage.STOPPED))
+    watched.verdict = Verdict("glm", 10.0, phase=Phase.IDLE)
+    assert backend_sentence(watched, 10.0) == "is not running"
+
+
+def watched_only(phase: Phase) -> Watched:
+    watched = Watched("mine", Backend("mine", url="http://127.0.0.1:1"), 0.0)
+    watched.process = ProcessIdentity(10, 1)
+    watched.verdict = Verdict("mine", 10.0, phase=phase)
+    return watched
+
+
+def test_one_that_runs_is_not_said_to_be_gone_because_what_it_does_is_not_told() -> None:
+    assert "cannot be seen" in backend_sentence(watched_only(Phase.UNKNOWN), 10.0)
+
+
+def test_one_found_after_the_last_look_is_not_said_to_be_gone() -> None:
+    watched = watched_only(Phase.ABSENT)
+    view = backend_view(watched, 10.0)
+    assert (view.state, view.sentence) == ("unknown", "was found running and has not answered yet")
+    watched.detector = msgspec.structs.replace(
+        watched.detector, phase=PhaseState(process=(10, 1))
+    )  # it was seen, and ended
+    view = backend_view(watched, 10.0)
+    assert view.state == "absent"
+    assert "no running process" in view.sentence
+
+
+def test_a_stopped_process_of_others_is_paused_at_once() -> None:
+    watched = watched_only(Phase.IDLE)
+    watched.sample = BackendSample("mine", process=ProcessCounters(10, state="T"))
+    assert backend_sentence(watched, 10.0) == "is paused: its process is stopped (SIGSTOP or a debugger)"
 
 
 def test_machine_stalls_over_the_last_two_samples() -> None:

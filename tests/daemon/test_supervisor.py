@@ -53,6 +53,7 @@ def test_its_conversations_are_saved_kept_while_it_restarts_and_read_again(rig: 
     supervisor.hear(0, rig.clock.now)
     assert kept.did[-1] == "save"
     kept.done(1, 0)
+    supervisor.hear(0, rig.clock.now)
     rig.end(rig.spawn.started[0], 0)
     supervisor.tick()
     supervisor.healthy()
@@ -70,6 +71,7 @@ def test_conversations_that_were_not_saved_are_told(rig: Rig) -> None:
     supervisor.restart(SHORT, seconds=30.0)
     supervisor.hear(0, rig.clock.now)
     kept.done(0, 2)
+    supervisor.hear(0, rig.clock.now)
     rig.end(rig.spawn.started[0], 0)
     supervisor.healthy()
     assert "; 2 conversations were lost; " in rig.said[-1][1]
@@ -85,10 +87,58 @@ def test_what_was_saved_goes_when_it_does_not_come_back(rig: Rig) -> None:
     supervisor.restart(SHORT, seconds=30.0)
     supervisor.hear(0, rig.clock.now)
     kept.done(1, 0)
+    supervisor.hear(0, rig.clock.now)
     rig.end(rig.spawn.started[0], 0)
     assert kept.did[-1] == "save"
     rig.end(rig.spawn.started[1], 1)
     assert kept.did[-1] == "discard"
+
+
+def test_a_request_that_comes_while_they_are_saved_is_waited_for_and_they_go_when_that_is_called_off(rig: Rig) -> None:
+    supervisor = ready(rig)
+    kept = supervisor.conversations = FakeConversations()  # type: ignore[assignment]
+    supervisor.restart(SHORT, seconds=30.0)
+    supervisor.hear(0, rig.clock.now)
+    kept.done(1, 0)
+    supervisor.hear(1, rig.clock.now)
+    assert (supervisor.draining, kept.did[-1], rig.spawn.started[0].signals) == (True, "save", [])
+    supervisor.call_off()
+    assert (supervisor.draining, kept.did[-1], rig.spawn.started[0].signals) == (False, "discard", [])
+
+
+@pytest.mark.parametrize(
+    ("connections", "told"),
+    [
+        (0, "; no request was cut off"),
+        (None, "; no request was cut off"),
+        (2, "; whether requests were cut off in the last moment is not known: 2 connections were open"),
+    ],
+)
+def test_what_is_connected_right_before_its_end_is_told_after_it(rig: Rig, connections: int | None, told: str) -> None:
+    supervisor = ready(rig)
+    signals: list[list[str]] = []
+
+    def connected() -> int | None:
+        signals.append(list(rig.spawn.started[0].signals))
+        return connections
+
+    supervisor.connections = connected
+    supervisor.restart(SHORT, seconds=30.0)
+    supervisor.hear(0, rig.clock.now)
+    assert signals[0] == [], "before it is told to end"
+    rig.end(rig.spawn.started[0], 0)
+    supervisor.healthy()
+    assert rig.said[-1][1].endswith(told)
+
+
+def test_one_that_loads_takes_no_requests_whatever_is_connected(rig: Rig) -> None:
+    supervisor = rig.make()
+    supervisor.start()
+    supervisor.connections = lambda: 2
+    supervisor.restart(SHORT)
+    rig.end(rig.spawn.started[0], 0)
+    supervisor.healthy()
+    assert rig.said[-1][1].endswith("; no request was cut off")
 
 
 def test_conversations_that_would_be_lost_are_not_saved(rig: Rig) -> None:

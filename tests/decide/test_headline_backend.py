@@ -35,6 +35,8 @@ def event(name: EventName, *reasons: Reason, backend: str = "glm") -> Event:
     ("more", "severity", "situation"),
     [
         ({"phase": Phase.ABSENT}, Severity.CRITICAL, Situation.DOWN),
+        ({"phase": Phase.ABSENT, "state": "unknown", "pid": 7}, Severity.UNKNOWN, Situation.UNSEEN),
+        ({"phase": Phase.ABSENT, "state": "unknown", "pid": None}, Severity.CRITICAL, Situation.DOWN),
         ({"phase": Phase.ABSENT, "state": "restarting"}, Severity.WARNING, Situation.TRANSITION),
         ({"phase": Phase.IDLE, "state": "broken"}, Severity.CRITICAL, Situation.DOWN),
         ({"phase": Phase.IDLE, "state": "paused"}, Severity.WARNING, Situation.PAUSED),

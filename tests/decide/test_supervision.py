@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from moetuned.decide import supervision as sv
+from moetuned.decide import supervision_words as words
 from moetuned.decide.exit_cause import EVENT_OF, WAITS_FOR, Cause, Obstacle
 from moetuned.schema.event import EventName, is_kind_of
 
@@ -158,7 +159,13 @@ def assert_sound(state: sv.Supervision) -> None:
     """What holds at every moment."""
     waits = state.stage in (sv.Stage.DRAINING, sv.Stage.SAVING)
     assert waits == (state.next_plan is not None and state.stage is not sv.Stage.STOPPING)
-    assert not state.holds or state.stage in (sv.Stage.STOPPING, sv.Stage.LOADING, sv.Stage.RESTORING)
+    assert not state.holds or state.stage in (
+        sv.Stage.DRAINING,
+        sv.Stage.STOPPING,
+        sv.Stage.LOADING,
+        sv.Stage.RESTORING,
+    )
+    assert not (state.holds and state.saves and state.stage is sv.Stage.DRAINING), "it saves once"
     assert (state.stage in (sv.Stage.SAVING, sv.Stage.RESTORING)) == (state.stage_until is not None)
 
 
@@ -171,15 +178,15 @@ def ready(**changes: object) -> sv.Supervision:
 def test_a_restart_waits_until_no_request_is_worked_on() -> None:
     state, commands = sv.drain(ready(busy=2), SHORT, 10.0, 30.0)
     assert (state.stage, commands) == (sv.Stage.DRAINING, ())
-    assert sv.before_restart(state, 12.0) == "waits for 2 requests to end before its restart, at most 28 s"
+    assert words.before_restart(state, 12.0) == "waits for 2 requests to end before its restart, at most 28 s"
     state, commands = sv.heard(state, 0, 9.9, 10.2)
     assert commands == (), "that answer is older than the wish"
     state, commands = sv.heard(state, 1, 10.5, 10.6)
     assert commands == ()
-    assert sv.before_restart(state, 11.0) == "waits for 1 request to end before its restart, at most 29 s"
+    assert words.before_restart(state, 11.0) == "waits for 1 request to end before its restart, at most 29 s"
     state, commands = sv.heard(state, 0, 11.0, 11.2)
     assert (state.stage, commands, state.cut_off) == (sv.Stage.STOPPING, (sv.Terminate(),), 0)
-    assert sv.before_restart(state, 12.0) is None
+    assert words.before_restart(state, 12.0) is None
 
 
 def test_it_does_not_wait_beyond_the_deadline_and_what_is_cut_off_is_counted_and_told() -> None:
@@ -242,6 +249,13 @@ def test_called_off_it_is_as_if_nothing_had_been() -> None:
             assert state.stage is sv.Stage.SAVING
         off = sv.call_off(state)
         assert msgspec.structs.replace(off, saves=False, busy=1) == before
+    state, _ = sv.drain(before, SHORT, 10.0, 30.0, saves=True)
+    state, _ = sv.heard(state, 0, 11.0, 11.0)
+    state, _ = sv.saved(state, 12.0, 2, 1)
+    for again in (state, sv.heard(state, 1, 12.0, 12.1)[0]):
+        assert again.holds
+        off = sv.call_off(again)
+        assert msgspec.structs.replace(off, saves=False, busy=1) == before
     stopping, _ = sv.restart(before, SHORT, 10.0)
     assert sv.call_off(stopping) == stopping
 
@@ -252,11 +266,14 @@ def test_conversations_are_saved_after_the_drain_and_read_again_before_it_is_tol
     until = 11.0 + sv.Timing().save_seconds
     assert (state.stage, commands) == (sv.Stage.SAVING, (sv.SaveSlots(SHORT, until),))
     state, commands = sv.saved(state, 12.0, 2)
-    assert (commands, state.holds) == ((sv.Terminate(),), True)
+    assert (state.stage, commands, state.holds) == (sv.Stage.DRAINING, (), True), "it may be asked something meanwhile"
+    assert sv.heard(state, 0, 11.9, 12.1)[1] == (), "that answer is from before they were saved"
+    state, commands = sv.heard(state, 0, 12.0, 12.1)
+    assert (commands, state.holds, state.cut_off) == ((sv.Terminate(),), True, 0)
     state, _ = sv.exited(state, "ended", 13.0)
     state, commands = sv.healthy(state, 20.0)
     assert (state.stage, commands) == (sv.Stage.RESTORING, (sv.RestoreSlots(20.0 + sv.Timing().restore_seconds),))
-    assert "reads its conversations" in (sv.before_restart(state, 20.0) or "")
+    assert "reads its conversations" in (words.before_restart(state, 20.0) or "")
     state, commands = sv.restored(state, 21.0, 1, 1)
     assert (state.stage, state.holds) == (sv.Stage.READY, False)
     (said,) = commands
@@ -270,12 +287,83 @@ def test_neither_saving_nor_reading_is_waited_for_for_ever() -> None:
     late, commands = sv.tick(state, 11.0 + sv.Timing().save_seconds)
     assert (commands, late.holds) == ((sv.Terminate(),), False)
     assert sv.saved(late, 60.0, 3) == (late, ())
-    state, _ = sv.saved(state, 12.0, 1)
+    state, _ = sv.hasten(sv.saved(state, 12.0, 1)[0], 12.0, 0.0)
     state, _ = sv.exited(state, "ended", 13.0)
     state, _ = sv.healthy(state, 20.0)
     state, commands = sv.tick(state, 20.0 + sv.Timing().restore_seconds)
     assert state.stage is sv.Stage.READY
     assert [each.name for each in commands if isinstance(each, sv.Say)] == [EventName.BACKEND_RESTARTED]
+
+
+def saved_at(now: float, busy: int | None = 0) -> sv.Supervision:
+    """Its restart waits until 40; what it says at 12 begins the saving, which is done at `now`."""
+    state, _ = sv.drain(ready(busy=busy), SHORT, 10.0, 30.0, saves=True)
+    state, _ = sv.heard(state, busy, 12.0, 12.0)
+    assert state.stage is sv.Stage.SAVING
+    return sv.saved(state, now, 1)[0]
+
+
+def test_a_request_that_comes_while_conversations_are_saved_is_waited_for_and_they_are_kept() -> None:
+    state, commands = sv.heard(saved_at(20.0), 1, 20.0, 20.1)
+    assert (state.stage, commands, state.holds) == (sv.Stage.DRAINING, (), True)
+    assert words.before_restart(state, 21.0) == "waits for 1 request to end before its restart, at most 19 s"
+    state, commands = sv.heard(state, 0, 25.0, 25.1)
+    assert (commands, state.holds, state.cut_off) == ((sv.Terminate(),), True, 0), "they are not saved again"
+
+
+def test_once_more_it_is_not_waited_beyond_the_deadline() -> None:
+    busy, _ = sv.heard(saved_at(20.0), 1, 20.0, 20.1)
+    ended, commands = sv.tick(busy, 40.0)
+    assert (commands, ended.holds, ended.cut_off) == ((sv.Terminate(),), True, None)
+    assert sv.hasten(busy, 21.0, 0.0)[1] == (sv.Terminate(),)
+    soon, _ = sv.hasten(busy, 21.0, 5.0)
+    assert sv.tick(soon, 26.0)[1] == (sv.Terminate(),)
+
+
+def test_where_no_time_is_left_or_nobody_tells_it_is_not_looked_once_more() -> None:
+    assert saved_at(39.8).stage is sv.Stage.STOPPING
+    assert saved_at(20.0, busy=None).stage is sv.Stage.STOPPING
+    state, _ = sv.drain(ready(busy=0), SHORT, 10.0, 30.0, saves=True)
+    state, _ = sv.heard(state, 0, 11.0, 11.0)
+    state, _ = sv.hasten(state, 12.0, 3.0)
+    assert (state.stage_until, state.drain_until) == (15.0, 15.0)
+    assert sv.saved(state, 14.9, 1)[1] == (sv.Terminate(),)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["idle", "busy", "untold", "saved", "not saved", "tick", "hasten"]), st.floats(0.0, 9.0)
+        )
+    ),
+    st.floats(0.1, 60.0),
+)
+def test_whatever_comes_it_is_told_to_end_within_the_wait_and_the_saving(
+    events: list[tuple[str, float]], seconds: float
+) -> None:
+    state, _ = sv.drain(ready(busy=1), SHORT, 10.0, seconds, saves=True)
+    now, longest, saving = 10.0, 10.0 + seconds, 0
+    for event, passes in events:
+        due = min(at for at in (state.drain_until, state.stage_until, longest) if at is not None)
+        now = max(now, min(now + passes, due))  # What waits is not left to the next look.
+        before = state.stage
+        state, commands = sv.tick(*((state, now))) if now >= due else (state, ())
+        if state.stage is not sv.Stage.STOPPING:
+            state, more = told(state, event, now)
+            commands = (*commands, *more)
+        saving += sum(isinstance(one, sv.SaveSlots) for one in commands)
+        if any(isinstance(one, sv.SaveSlots) for one in commands):
+            longest = max(longest, now + state.timing.save_seconds)
+        if state.stage is sv.Stage.STOPPING:
+            assert before is not sv.Stage.STOPPING
+            break
+        assert state.drain_until is None or state.drain_until <= 10.0 + seconds
+    assert saving <= 1
+    if state.stage is not sv.Stage.STOPPING:
+        for _ in range(2):
+            state, _ = sv.tick(state, longest)
+            longest += state.timing.save_seconds
+        assert state.stage is sv.Stage.STOPPING
 
 
 def test_one_that_ends_by_itself_while_it_drains_comes_back_with_less() -> None:
@@ -311,7 +399,7 @@ def test_what_lets_it_not_start_is_said_once_and_never_counts() -> None:
         state, commands = sv.begin(state) if n == 0 else sv.tick(state, n * 5.0)
         assert commands == (sv.Start(PLAN),)
         assert (
-            "its model /m.gguf is not there; it is started once it can be read" in (sv.absence(state, 0.0) or "")
+            "its model /m.gguf is not there; it is started once it can be read" in (words.absence(state, 0.0) or "")
             or n == 0
         )
         state, commands = sv.obstructed(state, MISSING, n * 5.0)
@@ -323,7 +411,7 @@ def test_what_lets_it_not_start_is_said_once_and_never_counts() -> None:
     )
     state, _ = sv.begin(state)
     state = sv.launched(state, PLAN)
-    assert sv.absence(state, 0.0) is None
+    assert words.absence(state, 0.0) is None
     assert names(sv.healthy(state, 300.0)[1]) == [EventName.BACKEND_RECOVERED]
 
 
@@ -417,6 +505,64 @@ def test_how_many_requests_a_restart_cut_off() -> None:
     for count, text in ((0, "no request was cut off"), (1, "1 request was cut off"), (3, "3 requests were cut off")):
         assert told(msgspec.structs.replace(again, cut_off=count)) == text
     assert told(sv.restart(fresh(), SHORT, 2.0)[0]) == "no request was cut off", "there was none to be"
+    for count, text in ((1, "1 connection was open"), (3, "3 connections were open")):
+        open_then = msgspec.structs.replace(again, cut_off=None, cut_off_most=count)
+        assert told(open_then) == f"whether requests were cut off in the last moment is not known: {text}"
+
+
+@pytest.mark.parametrize(
+    ("heard", "connections", "expected"),
+    [
+        (0, 0, (0, None)),
+        (0, 2, (None, 2)),
+        (None, 2, (None, 2)),
+        (None, 0, (0, None)),
+        (0, None, (0, None)),
+        (2, None, (2, None)),
+        (None, None, (None, None)),
+        (2, 3, (2, None)),
+        (2, 2, (2, None)),
+        (2, 1, (None, 1)),
+        (2, 0, (0, None)),
+    ],
+)
+def test_what_is_connected_in_the_last_moment_goes_before_what_was_heard(
+    heard: int | None, connections: int | None, expected: tuple[int | None, int | None]
+) -> None:
+    state, _ = sv.restart(ready(busy=heard), SHORT, 2.0)
+    state = sv.counted(state, connections)
+    assert (state.cut_off, state.cut_off_most) == expected
+    later, _ = sv.restart(sv.healthy(sv.exited(state, "ended", 3.0)[0], 4.0)[0], SHORT, 5.0)
+    assert (later.cut_off, later.cut_off_most) == (None, None)
+    assert sv.counted(ready(), 3) == ready()
+
+
+@pytest.mark.parametrize(
+    ("before", "connections", "expected"),
+    [
+        ((0, None), 0, (0, None)),
+        ((0, None), None, (0, None)),
+        ((0, None), 1, (None, 1)),
+        ((None, 2), 0, (None, 2)),
+        ((None, 2), 1, (None, 2)),
+        ((None, 2), 3, (None, 3)),
+        ((2, None), 3, (2, None)),
+        ((None, None), 1, (None, 1)),
+    ],
+)
+def test_what_connects_while_it_ends_may_be_cut_off_too(
+    before: tuple[int | None, int | None], connections: int | None, expected: tuple[int | None, int | None]
+) -> None:
+    state, _ = sv.restart(ready(), SHORT, 2.0)
+    state = sv.counted_on(msgspec.structs.replace(state, cut_off=before[0], cut_off_most=before[1]), connections)
+    assert (state.cut_off, state.cut_off_most) == expected
+    assert sv.counted_on(ready(), connections) == ready()
+
+
+def test_where_its_manager_ends_it_later_no_connection_now_says_nothing() -> None:
+    for heard in (0, 1, None):
+        state, _ = sv.restart(ready(busy=heard, managed=True), SHORT, 2.0)
+        assert sv.counted(state, 0) == state
 
 
 def test_an_obstacle_of_before_it_was_ready_silences_no_later_one() -> None:
@@ -531,7 +677,7 @@ class Life(RuleBasedStateMachine):
     @invariant()
     def can_say_why_it_does_not_run(self) -> None:
         if self.state.stage in (sv.Stage.WAITING, sv.Stage.BROKEN, sv.Stage.STOPPING):
-            assert sv.absence(self.state, self.now)
+            assert words.absence(self.state, self.now)
 
 
 TestLife = Life.TestCase

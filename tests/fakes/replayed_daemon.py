@@ -23,6 +23,7 @@ from moetuned.host.processes import ProcessIdentity
 from moetuned.parse.process import parse_process
 from moetuned.schema.backend_description import BackendDescription
 from moetuned.schema.config import Backend, Config
+from moetuned.schema.event import Event
 from moetuned.schema.model import ModelIdentity
 from moetuned.schema.sample import RawSample
 from moetuned.schema.snapshot import SelfView, Snapshot, TunableView
@@ -61,6 +62,13 @@ class _Workers:
         self.jobs.pop(next(each for each in self.jobs if key in each))(result, None)
 
 
+class _NoAlerting:
+    """Nobody is told."""
+
+    def hear(self, event: Event) -> None:
+        pass
+
+
 class ReplayedDaemon:
     """Watches `lab`, the backend of the trace, as its config says. Call `close` at the end."""
 
@@ -74,7 +82,7 @@ class ReplayedDaemon:
         self.clock, self.workers, self.events = _Clock(), _Workers(), EventLog(1.0)
         self.clock.now = self.clock.first = first.t
         self.loop = Loop(self.clock)
-        announcer = Announcer(self.events, self.workers, self.clock)  # type: ignore[arg-type]
+        announcer = Announcer(self.events, _NoAlerting(), self.clock)  # type: ignore[arg-type]
         self.neighbours = Neighbours(self.clock, self.workers, announcer)  # type: ignore[arg-type]
         care = ModelCare(self.loop, self.clock, self.workers)  # type: ignore[arg-type]
         self.judge = Judge(self.clock, care, announcer, str(root), self.neighbours)

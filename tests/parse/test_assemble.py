@@ -74,3 +74,14 @@ def test_no_text_is_an_exception(data: st.DataObject) -> None:
     files = {path: data.draw(st.one_of(st.none(), st.text(max_size=40))) for path in paths}
     http = data.draw(st.dictionaries(st.sampled_from(["/health", "/slots", "/metrics"]), st.text(max_size=40)))
     assert sample_of(files, raw=RawBackend(http)).backends[0].name == "one"
+
+
+def test_a_cgroup_that_two_are_in_is_parsed_once() -> None:
+    files = {"/sys/fs/cgroup/a/memory.current": "5\n", "/sys/fs/cgroup/b/memory.current": "7\n"}
+    both = [BackendIdentity(name, cgroup_directory="/sys/fs/cgroup/a", cgroup_version=2) for name in ("one", "two")]
+    other = BackendIdentity("three", cgroup_directory="/sys/fs/cgroup/b", cgroup_version=2)
+    one, two, three = (own.cgroup for own in assemble(RawSample(1.0, 2.0, files), [*both, other]).backends)
+    assert one is two
+    assert one is not None
+    assert three is not None
+    assert (one.current_bytes, three.current_bytes) == (5, 7)

@@ -24,6 +24,13 @@ def test_fields_with_and_without_optional_ones() -> None:
     assert mounts[2].root == "/sub dir"
 
 
+@pytest.mark.parametrize(
+    ("kind", "points"), [("cgroup", ["/sys/fs/cgroup/memory"]), ("btr", ["/mnt/with space"]), ("xfs", [])]
+)
+def test_only_file_systems_of_a_kind(kind: str, points: list[str]) -> None:
+    assert [mount.point for mount in parse_mountinfo(TEXT, kind)] == points
+
+
 def test_the_longest_mount_point_above_a_path_and_the_last_of_equal_ones() -> None:
     mounts = (*parse_mountinfo(TEXT), Mount(0, 7, "/", "/mnt/with space", "tmpfs", "none", frozenset()))
     found = [mount_of(mounts, path) for path in ("/mnt/with space/a", "/mnt/with spaces", "/sys/fs/cgroup/memory")]

@@ -20,6 +20,7 @@ UNSEEN_SECONDS = 0.3
 _UNFINISHED = re.compile(
     r"(\d+|one|no) (?:unfinished )?(?:requests?|answers?)\b[^.;]*\b(?:cut off|unfinished|given up|lost)"
 )
+_OPEN = re.compile(r"not known: (\d+) connections? (?:was|were) open")
 _WORDS = {"no": 0, "one": 1}
 
 
@@ -190,17 +191,26 @@ def reported_unfinished(message: str) -> int | None:
     return _WORDS[found[1]] if found[1] in _WORDS else int(found[1])
 
 
+def bounds(message: str) -> tuple[int, int] | None:
+    """At least and at most how many requests an event says it cut off; None: it says nothing of them, or not how many at most."""
+    count, most = reported_unfinished(message), _OPEN.search(message)
+    if count is not None:
+        return count, count
+    return None if most is None else (0, int(most[1]))
+
+
 def _miscounted(run: Run, backend: BackendRun) -> list[str]:
-    """Where the daemon tells how many requests its restarts cut off, it is as many as the clients lost."""
-    told = [reported_unfinished(one.message) for one in run.named("backend_restarted", backend.name)]
-    known = [count for count in told if count is not None]
+    """Where the daemon tells how many requests its restarts cut off, or how many at most, the clients lost as many."""
+    told = [bounds(one.message) for one in run.named("backend_restarted", backend.name)]
+    known = [each for each in told if each is not None]
     if not known or len(known) < backend.restarts:
         return []
     lost = [one for one in backend.outcomes if one.kind == CUT_OFF]
     least = sum(one.answered for one in lost)
-    if least <= sum(known) <= len(lost):
+    low, high = (sum(each) for each in zip(*known, strict=True))
+    if least <= high and low <= len(lost):
         return []
-    return [f"says that it cut off {sum(known)} requests; the clients lost {len(lost)}"]
+    return [f"says that it cut off {low if low == high else f'{low} to {high}'} requests; the clients lost {len(lost)}"]
 
 
 def row(run: Run) -> list[str]:

@@ -72,9 +72,10 @@ class _OnDemand(Mapping[str, float | None]):
         self._found: dict[str, float | None] = {}
 
     def __getitem__(self, name: str) -> float | None:
-        if name in self._found:
-            return self._found[name]
-        value = self._found[name] = once(self._window, signal_functions()[name])
+        found = self._found
+        if name in found:
+            return found[name]
+        value = found[name] = once(self._window, signal_functions()[name])
         return value
 
     def __iter__(self) -> Iterator[str]:
