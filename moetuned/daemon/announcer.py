@@ -32,6 +32,8 @@ class Announcer:
         for event in events.since(None):
             self._ended(event.name, event.backend)
             self._note_begin(event)
+        self.left_open: set[tuple[str | None, EventName]] = set(self._begun)
+        """What an earlier daemon told to have begun, and nobody has told anything of since."""
 
     def say(self, name: EventName, backend: str | None, message: str, reasons: tuple[Reason, ...] = ()) -> None:
         """Something happened to `backend` (None: to the machine). `message` is one sentence; it gets the backend's name
@@ -39,6 +41,7 @@ class Announcer:
         """
         if backend is not None and backend not in message:
             message = f"{backend}: {message}"
+        self.left_open.difference_update((backend, begun) for begun in begun_by(name))
         event = self._events.add(
             Event(
                 id="",

@@ -13,7 +13,7 @@ from moetuned.daemon.model_care import ModelCare
 from moetuned.daemon.neighbours import Neighbours
 from moetuned.daemon.settings import Settings, detector_settings
 from moetuned.daemon.watched import Watched
-from moetuned.decide import detector, signals
+from moetuned.decide import detector, left_open, signals
 from moetuned.decide.detector_settings import DetectorSettings
 from moetuned.decide.memory_headroom import memory_under_each, memory_view
 from moetuned.decide.supervision import Stage
@@ -49,6 +49,8 @@ class Judge:
         self._neighbours = neighbours
         self._windows: dict[str, Window] = {}
         self._last: tuple[Sample, ...] = ()
+        self._well_since: dict[tuple[str | None, EventName], float] = {}
+        """Of what an earlier daemon left open: since when nothing of it is seen (monotonic seconds)."""
 
     @property
     def source_errors(self) -> dict[str, int]:
@@ -155,6 +157,20 @@ class Judge:
                 self._neighbours.tell(watched, begun, now)
             if begun.name is EventName.CACHE_EVICTED and settings.warm_enabled and watched.supervisor is not None:
                 self._care.want_warm(watched, "its model left the page cache while nobody asked anything")
+        self._end_left_open(watched, now)
+
+    def _end_left_open(self, watched: Watched, now: float) -> None:
+        """Tell the end of what an earlier daemon told to have begun, once it is sure to be over: else it would never be."""
+        http = None if watched.sample is None else watched.sample.http
+        ready = http is not None and http.health == "ok"
+        ends: dict[EventName, str] = {}  # one may end two
+        for about in sorted(pair for pair in self._announcer.left_open if pair[0] == watched.name):
+            if not left_open.is_well(about[1], watched.verdict, ready=ready):
+                self._well_since.pop(about, None)
+            elif now - self._well_since.setdefault(about, now) >= left_open.SURE_SECONDS:
+                ends.update([left_open.end_of(about[1])])
+        for name, message in ends.items():
+            self._announcer.say(name, watched.name, message)
 
     @staticmethod
     def _note_cache(watched: Watched, now: float) -> None:

@@ -10,7 +10,14 @@ import stat
 
 
 class NotPrivateError(OSError):
-    """A directory belongs to somebody else or others can write in it; what lies there cannot be trusted."""
+    """A directory or file belongs to somebody else or others can write in it; what lies there cannot be trusted."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        # As any other OSError has them: who shows `strerror` beside a path of its own shows the problem.
+        super().__init__(errno.EPERM, problem, path)
+
+    def __str__(self) -> str:
+        return f"{self.filename} {self.strerror}"
 
 
 def make_private_directory(directory: str) -> None:
@@ -26,7 +33,7 @@ def make_private_directory(directory: str) -> None:
     status = os.stat(directory)
     if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise NotPrivateError(
-            f"{directory} must belong to the user moetuned runs as and be writable by nobody else (chmod 0700)"
+            directory, "must belong to the user moetuned runs as and be writable by nobody else (chmod 0700)"
         )
 
 
@@ -56,9 +63,7 @@ def read_private(path: str, limit_bytes: int) -> bytes:
     except FileNotFoundError:
         return b""
     try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or status.st_uid not in (0, os.geteuid()):
-            raise NotPrivateError(f"{path} is no plain file of root")
+        check_private(descriptor, path)
         with open(descriptor, "rb", closefd=False) as file:
             content = file.read(limit_bytes + 1)
     finally:
@@ -66,6 +71,13 @@ def read_private(path: str, limit_bytes: int) -> bytes:
     if len(content) > limit_bytes:
         raise OSError(errno.EFBIG, f"larger than {limit_bytes} bytes", path)
     return content
+
+
+def check_private(descriptor: int, path: str) -> None:
+    """Raises NotPrivateError for an open file that is none, or belongs neither to us nor to root."""
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or status.st_uid not in (0, os.geteuid()):
+        raise NotPrivateError(path, "is no plain file of root")
 
 
 def write_durably(path: str, data: bytes, offset: int) -> None:

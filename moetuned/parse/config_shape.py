@@ -27,6 +27,8 @@ _BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False,
 _INTEGER_LIMIT = 1 << 62
 _LONGEST_NUMBER = 30
 _SECRET_KEYS = frozenset({"environment"})
+_SECRET_OF_ALERTS = frozenset({"url", "urls", "proxy", "click", "headers_file", "token_file"})
+"""The path of a webhook's URL lets its holder in; somebody may write a password into it, or a token where its file belongs."""
 _NOT_KNOWN = object()
 
 
@@ -50,7 +52,7 @@ class _Shaper:
         self.problems: list[Problem] = []
 
     def problem(self, node: Node, path: _Path, value: str | None, hint: str, line: int | None = None) -> None:
-        if value is not None and _SECRET_KEYS & set(path):
+        if value is not None and _is_secret(path):
             value = "(its value is not shown)"
         self.problems.append(Problem(node.file, key_path(path), value, hint, line or node.line))
 
@@ -147,6 +149,12 @@ class _Shaper:
         elif (broken := _broken_limit(value, options, allowed)) is not None:
             self.problem(node, path, _as_written(node), broken)
         return None if value is _NOT_KNOWN else value
+
+
+def _is_secret(path: _Path) -> bool:
+    """Whether what is written there may be a secret: problems are in the log and in the status, which others read."""
+    in_an_alert = path[:1] == ("alerts",) and (len(path) <= 2 or path[2] in _SECRET_OF_ALERTS)
+    return in_an_alert or bool(_SECRET_KEYS & set(path))
 
 
 _CONTAINERS = (inspect.StructType, inspect.ListType, inspect.DictType)

@@ -38,7 +38,7 @@ def retry_after_seconds(text: str | None, now_wall_seconds: float) -> float | No
     if text is None:
         return None
     text = text.strip()
-    if re.fullmatch(r"[0-9]{1,9}", text):
+    if re.fullmatch(r"[0-9]{1,100}", text):
         return min(float(text), MOST_RETRY_AFTER_SECONDS)
     at = _http_date(text)
     return None if at is None else min(max(0.0, at - now_wall_seconds), MOST_RETRY_AFTER_SECONDS)

@@ -11,13 +11,15 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from moetuned.host.durable_file import make_private_directory, read_private
+from moetuned.host.durable_file import check_private, make_private_directory, read_private
 from moetuned.schema.event import Event
 
 FILE_NAME = "events.jsonl"
 LIMIT_BYTES = 1 << 20
 """Of each of the two files: some thousands of events."""
 _LINE_LIMIT_BYTES = 64 << 10
+_NO_CALENDAR_SECONDS = 253402300800.0
+"""The year 10000: what is later was not written by any clock."""
 _decoder = msgspec.json.Decoder(Event)
 
 
@@ -34,14 +36,20 @@ def append(events: Sequence[Event], directory: str) -> None:
     with contextlib.suppress(FileNotFoundError):
         if os.lstat(path).st_size > max(0, LIMIT_BYTES - len(lines)):
             os.replace(path, f"{path}.1")
-    descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(path, flags, 0o600)
     with open(descriptor, "ab", buffering=0) as file:
+        check_private(descriptor, path)  # else nobody would read it
         size = os.fstat(descriptor).st_size
         if size and os.pread(descriptor, 1, size - 1) != b"\n":
             lines = b"\n" + lines  # the last one was cut: it must not spoil this one
-        while lines:
-            lines = lines[file.write(lines) :]
-        os.fdatasync(descriptor)
+        try:
+            while lines:
+                lines = lines[file.write(lines) :]
+            os.fdatasync(descriptor)
+        except OSError:
+            os.ftruncate(descriptor, size)  # they are written again, all of them
+            raise
 
 
 def last(count: int, directory: str) -> list[Event]:
@@ -69,4 +77,6 @@ def _events(lines: list[bytes]) -> Iterator[Event]:
     for line in lines:
         if line and len(line) <= _LINE_LIMIT_BYTES:
             with contextlib.suppress(msgspec.MsgspecError, ValueError):
-                yield _decoder.decode(line)
+                event = _decoder.decode(line)
+                if 0 <= event.wall_seconds < _NO_CALENDAR_SECONDS:
+                    yield event

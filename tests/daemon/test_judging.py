@@ -19,6 +19,7 @@ from moetuned.daemon.model_care import ModelCare
 from moetuned.daemon.settings import settings_of
 from moetuned.daemon.watched import Watched
 from moetuned.decide.detector_settings import DetectorSettings
+from moetuned.decide.left_open import SURE_SECONDS
 from moetuned.decide.supervision import LaunchPlan, Stage, Supervision
 from moetuned.host.cgroup import MemoryCgroup
 from moetuned.host.processes import ProcessIdentity
@@ -404,3 +405,40 @@ def test_hostile_files_are_unknown(rig: Rig, text: str) -> None:
         rig.write(path, text)
     rig.look(5, http={"/health": "{", "/slots": "[[[", "/metrics": "\0", "/props": text})
     assert rig.owner.restarts == []
+
+
+def left_by_an_earlier_daemon(rig: Rig, *names: EventName) -> None:
+    """Another daemon on the same machine, which knows what its predecessor told."""
+    earlier = EventLog(0.5)
+    first = Announcer(earlier, no_alerts(), rig.clock)
+    for name in names:
+        first.say(name, "glm", "x")
+    rig.events = EventLog(1.0, earlier=earlier.since(None))
+    rig.judge.close()
+    rig.judge = Judge(rig.clock, rig.care, Announcer(rig.events, no_alerts(), rig.clock), str(rig.root))
+
+
+def test_what_an_earlier_daemon_left_open_is_ended_once_it_is_sure_to_be_over(rig: Rig) -> None:
+    begun = (EventName.BACKEND_HUNG, EventName.MEMORY_NEAR_LIMIT, EventName.RELIEF_EXHAUSTED)
+    left_by_an_earlier_daemon(rig, *begun)
+    rig.look(int(SURE_SECONDS) - 5)
+    assert rig.names() == [*begun]
+    rig.look(10)
+    assert rig.names()[3:] == [EventName.BACKEND_RECOVERED, EventName.MEMORY_RECOVERED]
+    ended = [event.ended for event in rig.events.since(None)]
+    assert sorted(sum(ended, ())) == [event.id for event in rig.events.since(None)[:3]]
+    rig.look(100)
+    assert len(rig.names()) == 5
+
+
+def test_what_goes_on_is_not_ended_by_the_next_daemon(rig: Rig) -> None:
+    rig.set_anonymous(2 * GIB - (60 << 20))
+    left_by_an_earlier_daemon(rig, EventName.BACKEND_DOWN, EventName.MEMORY_NEAR_LIMIT)
+    rig.look(200, http={}, may_restart=False)
+    assert not {EventName.BACKEND_RECOVERED, EventName.MEMORY_RECOVERED} & set(rig.names())
+
+
+def test_what_was_ended_is_not_ended_again(rig: Rig) -> None:
+    left_by_an_earlier_daemon(rig, EventName.BACKEND_DOWN, EventName.BACKEND_RECOVERED)
+    rig.look(200)
+    assert rig.names() == [EventName.BACKEND_DOWN, EventName.BACKEND_RECOVERED]

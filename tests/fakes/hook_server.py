@@ -98,6 +98,16 @@ class HookServer:
         """Says nothing until the server is closed."""
         self._release.wait(60)
 
+    def drip(self, head: bytes, piece: bytes) -> Behaviour:
+        """Says `head`, then `piece` again and again until the server is closed or the other side has gone."""
+
+        def answer(handler: http.server.BaseHTTPRequestHandler) -> None:
+            handler.wfile.write(head)
+            while not self._release.wait(0.02):
+                handler.wfile.write(piece)
+
+        return answer
+
     def wait_for(self, enough: Callable[[list[Taken]], bool], seconds: float = 30.0) -> list[Taken]:
         """What was taken, once that is enough."""
         with self._changed:

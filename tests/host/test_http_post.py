@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import subprocess
 from collections.abc import Callable, Iterator
@@ -69,6 +70,42 @@ def test_one_that_hangs_is_left(serve: Serve) -> None:
     server.behaviours = [server.hang]
     posted = post(server.url, b"", {}, 0.2)
     assert (posted.ok, posted.retry, posted.detail) == (False, True, f"{server.url}: no answer in time")
+
+
+@pytest.mark.parametrize("head", [b"HTTP/1.1 200 OK\r\n", b""])
+def test_one_that_says_something_again_and_again_has_no_more_time(serve: Serve, head: bytes) -> None:
+    server = serve()
+    server.behaviours = [server.drip(head, b"X: y\r\n" if head else b"HTTP/1.1 100 Continue\r\n\r\n")]
+    posted = post(server.url, b"", {}, 0.5)
+    assert (posted.ok, posted.retry, posted.detail) == (False, True, f"{server.url}: no answer in time")
+
+
+@pytest.mark.parametrize(("code", "retry"), [(b"404", False), (b"503", True)])
+def test_an_answer_that_never_ends_or_breaks_off_is_still_that_answer(serve: Serve, code: bytes, retry: bool) -> None:
+    head = b"HTTP/1.1 " + code + b" No\r\nTransfer-Encoding: chunked\r\n\r\n"
+    server = serve()
+    server.behaviours = [server.drip(head, b"1\r\nx\r\n"), raw(head + b"5\r\nab")]
+    for seconds in (0.5, 10):
+        posted = post(server.url, b"", {}, seconds)
+        assert (posted.retry, posted.status, posted.detail) == (
+            retry,
+            int(code),
+            f"{server.url} answered {code.decode()} No",
+        )
+
+
+def test_the_time_by_which_the_process_ends_itself_stays(serve: Serve) -> None:
+    def ends(_number: int, _frame: object) -> None:
+        raise AssertionError
+
+    before, (left, _) = signal.signal(signal.SIGALRM, ends), signal.setitimer(signal.ITIMER_REAL, 200)
+    try:
+        assert post(serve().url, b"", {}, 10).ok
+        assert signal.getsignal(signal.SIGALRM) is ends
+        assert 10 < signal.getitimer(signal.ITIMER_REAL)[0] <= 200
+    finally:
+        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_REAL, left)
 
 
 def test_nobody_there() -> None:

@@ -100,3 +100,22 @@ def test_events_of_a_map() -> None:
 
 def test_a_kind_that_is_none() -> None:
     only("error", "alerts[0].kind", "did you mean webhook?", said("kind: webhok"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "alerts: ['https://hooks.example.org/geheim']",
+        "alerts: https://hooks.example.org/geheim",
+        "alerts: [{kind: webhook, url: 'https://me:geheim@example.org/'}]",
+        "alerts: [{kind: webhook, url: 'hooks.example.org/geheim'}]",
+        "alerts: [{kind: webhook, url: ['https://example.org/geheim b']}]",
+        "alerts: [{kind: alertmanager, urls: ['http://me:geheim@localhost:9093']}]",
+        "alerts: [{kind: ntfy, url: 'https://ntfy.sh/a', token_file: geheim}]",
+        "alerts: [{kind: webhook, url: 'https://example.org/', headers_file: 'Authorization: geheim'}]",
+    ],
+)
+def test_what_may_be_a_secret_is_not_shown(text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_with_warnings([("c", text)])
+    assert "geheim" not in str(caught.value)

@@ -45,6 +45,7 @@ def test_words_of_the_other_side_are_bounded_and_printable() -> None:
         ("0", 0.0),
         (" 120 ", 120.0),
         ("999999", MOST_RETRY_AFTER_SECONDS),
+        ("9" * 20, MOST_RETRY_AFTER_SECONDS),
         ("Sun, 06 Nov 1994 08:50:37 GMT", 60.0),
         ("Sun, 06 Nov 1994 08:40:37 GMT", 0.0),
         ("Sun, 31 Feb 1994 08:40:37 GMT", None),

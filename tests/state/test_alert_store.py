@@ -57,6 +57,9 @@ def test_what_cannot_be_read_is_told(directory: str) -> None:
     assert found is None
     assert note is not None
     assert "cannot be read" in note
+    os.unlink(f"{directory}/webhook.json")
+    os.mkfifo(f"{directory}/webhook.json")
+    assert "is no plain file of root" in (read("webhook", "webhook", directory)[1] or "")
 
 
 def test_one_too_large_is_not_read(directory: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import os
+import resource
 import stat
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from moetuned.host.durable_file import NotPrivateError
 from moetuned.schema.event import Event, EventName
 from moetuned.schema.verdict import Reason
 from moetuned.state import event_store
@@ -68,6 +71,37 @@ def test_rubbish_is_passed_over(directory: str) -> None:
         file.write(b'\x00\xff\n[]\n{"id": 5}\n\n' + b'"' * 100_000 + b"\n")
     append([event(2)], directory)
     assert numbers(read_all(directory)) == [1, 2]
+
+
+@pytest.mark.parametrize("wall_seconds", [1e300, -1e300, -5.0, 4e11])
+def test_a_time_that_no_calendar_has_makes_no_sense(directory: str, wall_seconds: float) -> None:
+    append([event(1), msgspec.structs.replace(event(2), wall_seconds=wall_seconds), event(3)], directory)
+    assert numbers(read_all(directory)) == numbers(last(9, directory)) == [1, 3]
+
+
+def test_what_fits_only_in_part_is_not_there_twice_later(directory: str) -> None:
+    append([event(1)], directory)
+    before = os.stat(f"{directory}/events.jsonl").st_size
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (before + 500, limits[1]))  # stands for a disk that is full
+    try:
+        for _ in range(2):
+            with pytest.raises(OSError, match="too large"):
+                append([event(number) for number in range(2, 6)], directory)
+            assert os.stat(f"{directory}/events.jsonl").st_size == before
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    append([event(number) for number in range(2, 6)], directory)
+    assert numbers(read_all(directory)) == [1, 2, 3, 4, 5]
+
+
+def test_nothing_is_kept_where_nobody_would_read_it(directory: str) -> None:
+    append([event(1)], directory)
+    os.unlink(f"{directory}/events.jsonl")
+    os.mkfifo(f"{directory}/events.jsonl")
+    with pytest.raises(NotPrivateError) as caught:
+        append([event(2)], directory)
+    assert str(caught.value) == f"{directory}/events.jsonl {caught.value.strerror}"
 
 
 def test_links_are_not_followed(directory: str, tmp_path: Path) -> None:
