@@ -14,7 +14,7 @@ import msgspec
 from moetuned.host.fs import HostFS
 from moetuned.host.tunable_files import describe_error, read_tunable, write_tunable
 from moetuned.schema.tunable import Cell, Place
-from moetuned.state.undo_records import Held, SideEffect
+from moetuned.state.undo_records import Held, SideEffect, interrupted
 
 Cells = Mapping[str, Cell]
 """What stands in places, by their path; one that cannot be read is missing."""
@@ -92,10 +92,15 @@ def after_write(fs: HostFS, held: Mapping[str, Held], entry: Held, stood: Cells)
     return tuple(made)
 
 
+def in_question(held: Mapping[str, Held]) -> frozenset[str]:
+    """Paths of which nobody can say yet whether the kernel or somebody else changed them: those beside an interrupted write."""
+    return frozenset(side.place.path for entry in held.values() if interrupted(entry) for side in entry.beside)
+
+
 def put_back_owned(fs: HostFS, held: Mapping[str, Held]) -> None:
     """After a process that ended in the middle of a write: give the tunables beside it their values again."""
     for entry in held.values():
-        if not entry.beside or (entry.settled and not entry.undoing):
+        if not entry.beside or not interrupted(entry):
             continue
         stands = read_tunable(fs, entry.place).cell
         if stands in entry.ours if entry.settled else stands == entry.original:

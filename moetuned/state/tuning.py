@@ -17,7 +17,7 @@ from moetuned.host.tunable_files import read_tunable
 from moetuned.schema.snapshot import TunableView
 from moetuned.schema.tunable import Cell, PlannedStep, StepKind, Wanted
 from moetuned.state import side_effects
-from moetuned.state.tuning_change import clear_up, give_back, recorded, write, yield_to
+from moetuned.state.tuning_change import clear_up, clear_up_first, give_back, recorded, write, yield_to
 from moetuned.state.tuning_views import (
     TAKE_UP,
     TAKEN_AT_OPEN,
@@ -31,9 +31,11 @@ from moetuned.state.tuning_views import (
     yielded_view,
 )
 from moetuned.state.undo_journal import JournalError, UndoJournal
-from moetuned.state.undo_records import Held, Yielded
+from moetuned.state.undo_records import Held, Yielded, interrupted
 
 __all__ = ["apply", "confirm_drift", "left_to_others", "newly_drifted", "rollback", "verify"]
+
+_NOT_TRIED = "not tried: the undo journal cannot be written"
 
 
 def apply(
@@ -52,24 +54,22 @@ def apply(
         return tuple(view_of(step.wanted, "failed", None, None, why) for step in steps)
     side_effects.put_back_owned(fs, journal.held)
     kept = {step.wanted.spec.name for step in steps if step.kind is not StepKind.SKIPPED}
+    trouble = _clear_up_first(fs, journal, kept)
     dropped = [name for name in journal.held if name not in kept]
     views = {view.name: view for view in (rollback(fs, journal, dropped) if dropped else ())}
-    stopped = False
     again = _changed_along(steps)
     for number, step in enumerate([*steps, *again]):
         name = step.wanted.spec.name
-        if stopped and step.kind is StepKind.WRITE:
-            views.setdefault(
-                name,
-                view_of(step.wanted, "failed", step.now, None, "not tried: the undo journal cannot be written"),
-            )
+        if trouble is not None and step.kind is StepKind.WRITE:
+            views.setdefault(name, view_of(step.wanted, "failed", step.now, None, trouble))
+            trouble = _NOT_TRIED
             continue
         if number >= len(steps) and views[name].now == show_cell(read_tunable(fs, step.wanted.spec.place).cell):
             continue
         try:
             view = _apply_step(fs, journal, step, by_hand=by_hand)
         except JournalError as error:
-            stopped = True
+            trouble = _NOT_TRIED
             view = view_of(step.wanted, "failed", step.now, None, str(error))
         # Why something that is no longer wanted could not be given back says more than that it is skipped now.
         if name not in views or view.state != "skipped" or views[name].state == "restored":
@@ -77,6 +77,15 @@ def apply(
     journal.taken_over = frozenset()
     recorded(journal.tidy)
     return tuple(views.values())
+
+
+def _clear_up_first(fs: HostFS, journal: UndoJournal, names: Collection[str]) -> str | None:
+    """Clear up what an earlier process left in the middle; why the journal does not take it, in a sentence."""
+    try:
+        clear_up_first(fs, journal, names)
+    except JournalError as error:
+        return str(error)
+    return None
 
 
 def _changed_along(steps: Sequence[PlannedStep]) -> list[PlannedStep]:
@@ -100,6 +109,7 @@ def verify(
     why. Held settings that the plan does not name follow.
     """
     before = {view.name: view for view in previous}
+    open_paths = side_effects.in_question(held)
     views = []
     for step in steps:
         name = step.wanted.spec.name
@@ -107,14 +117,14 @@ def verify(
         if record is not None and not _asked_anew(record, step.wanted) and step.kind is not StepKind.SKIPPED:
             views.append(_verify_yielded(fs, record, step))
         else:
-            views.append(_verify_step(fs, held.get(name), step, before))
+            views.append(_verify_step(fs, held.get(name), step, before, open_paths))
     planned = {step.wanted.spec.name for step in steps}
     for entry in held.values():
         if entry.tunable not in planned:
             now = read_tunable(fs, entry.place).cell
             views.append(
                 held_view(entry, "applied", now, "no longer wanted; rolled back at the next apply or rollback")
-                if now in entry.ours or (_interrupted(entry) and now in (entry.original, entry.stood))
+                if now in entry.ours or _to_be_cleared_up(entry, now, open_paths)
                 else drifted(entry, now)
             )
     return tuple(views)
@@ -123,6 +133,9 @@ def verify(
 def rollback(fs: HostFS, journal: UndoJournal, names: Collection[str] | None = None) -> tuple[TunableView, ...]:
     """Give back what is ours, last changed first: all of it, or the settings in `names`.
 
+    What an earlier process left in the middle comes before all else: a setting beside it that it wanted to keep its value is
+    given back after that, not before.
+
     A view's state is `restored`, `drifted` (somebody else's value stands there and is left alone), `skipped` (the
     setting is gone) or `failed`; what failed stays in the journal for another try. Works with a full disk. The
     journal's file is removed when nothing is left in it; what was yielded stays in it until the next boot.
@@ -130,7 +143,7 @@ def rollback(fs: HostFS, journal: UndoJournal, names: Collection[str] | None = N
     side_effects.put_back_owned(fs, journal.held)
     views = [
         view
-        for entry in reversed(journal.held.values())
+        for entry in sorted(journal.held.values(), key=lambda held: (interrupted(held), held.first_seq), reverse=True)
         if names is None or entry.tunable in names
         for view in give_back(fs, journal, entry)
     ]
@@ -142,10 +155,11 @@ def rollback(fs: HostFS, journal: UndoJournal, names: Collection[str] | None = N
 def confirm_drift(fs: HostFS, journal: UndoJournal, steps: Sequence[PlannedStep], names: Collection[str]) -> None:
     """Leave the settings `names`, which were seen to have drifted twice, to whoever changed them, for the rest of this boot."""
     wishes = {step.wanted.spec.name: step.wanted for step in steps}
+    open_paths = side_effects.in_question(journal.held)
     for name in sorted(names):
         entry = journal.held.get(name)
-        if entry is None or _interrupted(entry):  # the next apply or rollback clears that up first
-            continue
+        if entry is None or interrupted(entry) or entry.place.path in open_paths:
+            continue  # the next apply or rollback clears that up first
         now = read_tunable(fs, entry.place).cell
         wanted = wishes.get(name)
         if now is None or now in entry.ours or (wanted is not None and within(wanted.bound, wanted.cell, now)):
@@ -245,7 +259,13 @@ def _verify_yielded(fs: HostFS, record: Yielded, step: PlannedStep) -> TunableVi
     return yielded_view(record, now, step.wanted)
 
 
-def _verify_step(fs: HostFS, entry: Held | None, step: PlannedStep, previous: Mapping[str, TunableView]) -> TunableView:
+def _verify_step(
+    fs: HostFS,
+    entry: Held | None,
+    step: PlannedStep,
+    previous: Mapping[str, TunableView],
+    open_paths: Collection[str],
+) -> TunableView:
     wanted = step.wanted
     reading = read_tunable(fs, wanted.spec.place)
     if step.kind is StepKind.SKIPPED and entry is None:
@@ -254,7 +274,7 @@ def _verify_step(fs: HostFS, entry: Held | None, step: PlannedStep, previous: Ma
     if now is None:
         return view_of(wanted, "skipped" if entry is None else "failed", None, None, reading.unknown or "unknown")
     if entry is not None:
-        return _verify_held(entry, step, now, last)
+        return _verify_held(entry, step, now, last, open_paths)
     if within(wanted.bound, wanted.cell, now):
         return view_of(wanted, "already", now, None, step.reason)
     if last is not None and last.state in ("failed", "skipped"):
@@ -264,9 +284,9 @@ def _verify_step(fs: HostFS, entry: Held | None, step: PlannedStep, previous: Ma
     return view_of(wanted, "planned", now, None, "not applied")
 
 
-def _interrupted(entry: Held) -> bool:
-    """Whether a process ended before it could say how its write or its undo went."""
-    return entry.undoing or not entry.settled
+def _to_be_cleared_up(entry: Held, now: Cell | None, open_paths: Collection[str]) -> bool:
+    """Whether what stands there may come of a write, of this or of a setting beside it, that nobody saw the end of."""
+    return entry.place.path in open_paths or (interrupted(entry) and now in (entry.original, entry.stood))
 
 
 def _made_anew(entry: Held, now: Cell) -> bool:
@@ -283,7 +303,9 @@ def _given_back_unrecorded(journal: UndoJournal, entry: Held, now: Cell) -> bool
     return entry.tunable in journal.taken_over and now == entry.original and now not in entry.ours
 
 
-def _verify_held(entry: Held, step: PlannedStep, now: Cell, last: TunableView | None) -> TunableView:
+def _verify_held(
+    entry: Held, step: PlannedStep, now: Cell, last: TunableView | None, open_paths: Collection[str]
+) -> TunableView:
     wanted, want = step.wanted, step.wanted.cell
     if now in entry.ours:
         if step.kind is StepKind.SKIPPED or within(wanted.bound, want, entry.original):
@@ -300,6 +322,6 @@ def _verify_held(entry: Held, step: PlannedStep, now: Cell, last: TunableView | 
         return last if last is not None and told_before and (last.wanted, last.now) == (view.wanted, view.now) else view
     if _made_anew(entry, now):
         return view_of(wanted, "planned", now, entry.original, "its cgroup was made anew; to be applied again")
-    if _interrupted(entry) and now in (entry.original, entry.stood):
+    if _to_be_cleared_up(entry, now, open_paths):
         return view_of(wanted, "planned", now, entry.original, "not applied yet")
     return content(entry, now, wanted) if within(wanted.bound, want, now) else drifted(entry, now, wanted)

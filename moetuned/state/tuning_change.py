@@ -7,7 +7,7 @@ ours is written over.
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from moetuned.host.fs import HostFS
 from moetuned.host.tunable_files import describe_error, read_tunable
@@ -17,7 +17,7 @@ from moetuned.state import side_effects
 from moetuned.state.side_effects import Target, put
 from moetuned.state.tuning_views import adjusted, drifted, held_view, show_cell, side_drifted, told, view_of
 from moetuned.state.undo_journal import JournalError, UndoJournal
-from moetuned.state.undo_records import Held
+from moetuned.state.undo_records import Held, interrupted
 
 _NOT_FROM_HERE = (errno.ENOENT, errno.EROFS, errno.EACCES, errno.EPERM)
 
@@ -64,15 +64,28 @@ def write(fs: HostFS, journal: UndoJournal, wanted: Wanted, before: Cell, origin
     return told(view, place)
 
 
+def clear_up_first(fs: HostFS, journal: UndoJournal, names: Collection[str]) -> None:
+    """Clear up every interrupted write or rollback of the settings `names`, the last one first. Raises JournalError.
+
+    To be called before any setting is written: what the kernel changed along with an interrupted one may be a setting of the
+    plan itself, and is the kernel's doing only once it is known how the write ended. Until then it would pass for its original.
+    """
+    for entry in sorted(journal.held.values(), key=lambda held: held.seq, reverse=True):
+        if entry.tunable in names and interrupted(entry):
+            now = read_tunable(fs, entry.place).cell
+            if now is not None:
+                clear_up(fs, journal, entry.tunable, now)
+
+
 def clear_up(fs: HostFS, journal: UndoJournal, name: str, now: Cell) -> tuple[Cell, Held | None]:
     """What stands there and what the journal holds of it, once an interrupted write or rollback is cleared up."""
     entry = journal.held.get(name)
-    if entry is None or (entry.settled and not entry.undoing):
+    if entry is None or not interrupted(entry):
         return now, entry
     if now == entry.stood:
         journal.refused(entry.seq)
     elif now == entry.original:
-        _settle(fs, journal, _targets_at_original(fs, journal, entry))
+        _settle(fs, journal, entry, _targets_at_original(fs, journal, entry))
         journal.undone(entry.seq)
     elif _stands_ours(fs, journal, entry, now):
         # After an undo that was not made, what the kernel made of the last write is known already.
@@ -182,7 +195,7 @@ def _settled(
     fs: HostFS, journal: UndoJournal, entry: Held, now: Cell, wanted: tuple[Target, ...], detail: str
 ) -> tuple[TunableView, ...]:
     """The original stands; now what changes along with it."""
-    problem = _settle(fs, journal, wanted)
+    problem = _settle(fs, journal, entry, wanted)
     if problem is not None:
         return (held_view(entry, "failed", now, problem),)
     view = held_view(entry, "restored", now, detail)
@@ -197,8 +210,15 @@ def _leave(journal: UndoJournal, entry: Held, now: Cell | None) -> tuple[Tunable
     return _finish(journal, drifted(entry, now), entry)
 
 
-def _settle(fs: HostFS, journal: UndoJournal, wanted: tuple[Target, ...]) -> str | None:
-    return side_effects.settle(fs, journal.held, wanted, lambda owner: _drop(journal, owner))
+def _settle(fs: HostFS, journal: UndoJournal, entry: Held, wanted: tuple[Target, ...]) -> str | None:
+    def gave_way(owner: Held) -> None:
+        """Once nobody owns the place, the value that did not fit must not be tried again: the journal says so first."""
+        place = owner.place.path
+        cells = [owner.original if target.side.place.path == place else target.cell for target in wanted]
+        recorded(journal.undo, entry.seq, cells)
+        _drop(journal, owner)
+
+    return side_effects.settle(fs, journal.held, wanted, gave_way)
 
 
 def _finish(journal: UndoJournal, view: TunableView, entry: Held) -> tuple[TunableView, ...]:

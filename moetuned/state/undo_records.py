@@ -134,6 +134,11 @@ class Held(msgspec.Struct, frozen=True):
     stood: Cell | None = None
 
 
+def interrupted(entry: Held) -> bool:
+    """Whether a process ended before it could say how its write or its undo went."""
+    return entry.undoing or not entry.settled
+
+
 def check(record: Record, held: dict[str, Held]) -> None:
     """Whether the record may be believed, after those that made `held`. Raises ValueError with what is wrong."""
     if isinstance(record, Intend):

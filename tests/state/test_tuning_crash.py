@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import tempfile
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 from fakes.fake_kernel import BOOT_ID, FakeKernel, Number, usual_kernel
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from tuning_scenes import MIN_FREE, MOE, OBSERVE, QUEUE, THP, VM, kernel_with_disk, steps_for
 
@@ -30,6 +31,9 @@ OTHER = Tuning(
 OWNED = Tuning(
     profile=Profile.MOE_OFFLOAD, sysctl={"vm.min_free_kbytes": 100000}, scheduler="mq-deadline", nr_requests=200
 )
+CLOSE = Tuning(profile=Profile.MOE_OFFLOAD, scheduler="mq-deadline", nr_requests=100)
+ALONE = Tuning(profile=Profile.MOE_OFFLOAD, thp="keep", sysctl={"vm.min_free_kbytes": 50000}, nr_requests=100)
+"""What other settings change along with themselves, without those; a length that fits every scheduler."""
 MODES = ("before", "after", "torn")
 
 
@@ -194,6 +198,14 @@ def apply_owned(kernel: DyingKernel, path: str) -> None:
     apply(kernel, path, OWNED)
 
 
+def apply_close(kernel: DyingKernel, path: str) -> None:
+    apply(kernel, path, CLOSE)
+
+
+def apply_alone(kernel: DyingKernel, path: str) -> None:
+    apply(kernel, path, ALONE)
+
+
 WORK: dict[str, list[Callable[[DyingKernel, str], None]]] = {
     "apply": [apply_moe],
     "another configuration": [apply_moe, apply_other],
@@ -202,12 +214,20 @@ WORK: dict[str, list[Callable[[DyingKernel, str], None]]] = {
     "side effects become tunables": [apply_moe, apply_owned],
     "tunables become side effects": [apply_owned, apply_other],
     "rollback of side effects that are tunables": [apply_owned, rollback],
+    "side effects outlive what changes them": [apply_other, apply_owned, apply_alone],
+    "and a disk's queue its scheduler": [apply_other, apply_close, apply_alone],
 }
 
 BESIDE = (MIN_FREE, QUEUE + "nr_requests", QUEUE + "wbt_lat_usec")
 """What the kernel itself changes along with other settings: for a moment it may be anything."""
 
-RECOVERIES = ([rollback], [apply_moe, rollback], [apply_other, apply_moe, rollback])
+RECOVERIES = (
+    [rollback],
+    [apply_moe, rollback],
+    [apply_other, apply_moe, rollback],
+    [apply_owned, rollback],
+    [apply_alone, rollback],
+)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -222,7 +242,7 @@ def test_a_crash_at_every_step_leaves_original_or_ours_and_rollback_brings_all_b
     beside = {kernel.follow(each) for each in BESIDE}
     originals = in_force(kernel)
     with state_directory() as path:
-        for run in [*work, apply_moe, apply_other, apply_owned]:
+        for run in [*work, apply_moe, apply_other, apply_owned, apply_alone]:
             for key, value in in_force(kernel).items():
                 allowed.setdefault(key, set()).add(value)
             with process(kernel) as (view, _):
@@ -232,9 +252,8 @@ def test_a_crash_at_every_step_leaves_original_or_ours_and_rollback_brings_all_b
     total = steps_of(make, work, len(work) - 1)
     assert total > 20
     for at in range(1, total + 1):
-        recovery = RECOVERIES[
-            (at + MODES.index(mode)) % len(RECOVERIES)
-        ]  # over the modes, each step meets each recovery
+        # Over the modes each state meets three of them: the one after a step is the one before the next.
+        recovery = RECOVERIES[(at + 2 * MODES.index(mode)) % len(RECOVERIES)]
         kernel = make()
         with state_directory() as path:
             for run in work[:-1]:
@@ -290,7 +309,7 @@ foreign_changes = st.tuples(
     st.just("foreign"),
     st.sampled_from(sorted(FOREIGN)).flatmap(lambda path: st.tuples(st.just(path), st.sampled_from(FOREIGN[path]))),
 )
-wishes = st.sampled_from([MOE, OTHER, OWNED, OBSERVE])
+wishes = st.sampled_from([MOE, OTHER, OWNED, CLOSE, ALONE, OBSERVE])
 works = st.one_of(
     st.tuples(st.just("apply"), wishes),
     st.tuples(st.just("by hand"), wishes),
@@ -325,6 +344,10 @@ def cannot_be_told(path: str, changed: str) -> bool:
 
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(make=st.sampled_from(KERNELS), story=st.lists(st.one_of(foreign_changes, works, crashes), max_size=12))
+@example(kernel_with_disk, [("apply", MOE), ("crash", (("apply", OTHER), 21, "after")), ("apply", OWNED)])
+@example(kernel_with_disk, [("apply", OTHER), ("apply", OWNED), ("crash", (("apply", ALONE), 21, "before"))])
+@example(kernel_with_disk, [("apply", OTHER), ("apply", OWNED), ("crash", (("apply", ALONE), 39, "before"))])
+@example(kernel_with_disk, [("apply", OWNED), ("crash", (("apply", ALONE), 31, "after")), ("look", MOE)])
 def test_rollback_is_the_identity_but_for_what_others_changed(make: Callable[[], FakeKernel], story: list[Any]) -> None:
     kernel, alone = make(), make()
     with state_directory() as path:
@@ -424,6 +447,53 @@ def test_a_crash_while_a_person_takes_a_setting_up_again(mode: str) -> None:
                 rollback(view, path)
             assert in_force(kernel) == theirs, at
     assert at > 10
+
+
+def test_what_an_interrupted_undo_changed_along_with_it_is_nobodys_drift(tmp_path: Any) -> None:
+    path = str(tmp_path / "state" / "undo.jsonl")
+    kernel = kernel_with_disk()
+    with process(kernel) as (view, _):
+        apply_owned(view, path)
+    with process(kernel, 31, "after") as (view, _):
+        apply_alone(view, path)
+    with open_journal(path, BOOT_ID) as journal:
+        assert journal.held["scheduler vda"].undoing
+        assert kernel.foreign_read(kernel.follow(QUEUE + "nr_requests")) == "128\n"
+        for wanted in (OWNED, ALONE, MOE):
+            seen = tuning.verify(kernel, journal.held, steps_for(kernel, wanted, journal))
+            states = {view.name: view.state for view in seen}
+            assert "drifted" not in states.values(), wanted
+        tuning.confirm_drift(kernel, journal, steps_for(kernel, MOE, journal), ["nr_requests vda"])
+        assert (journal.yields, "nr_requests vda" in journal.held) == ({}, True)
+
+
+def test_a_full_disk_after_a_crash_takes_nothing_for_an_original(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the kernel made of the interrupted write cannot be written down: then nothing is set, and all comes back."""
+    path = str(tmp_path / "state" / "undo.jsonl")
+    kernel = kernel_with_disk()
+    originals = in_force(kernel)
+    with process(kernel) as (view, _):
+        apply_moe(view, path)
+    with process(kernel, 21, "after") as (view, _):
+        apply_other(view, path)
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with open_journal(path, BOOT_ID) as journal:
+        with monkeypatch.context() as patch:
+            patch.setattr(durable_file.os, "pwrite", full)
+            views = tuning.apply(kernel, journal, steps_for(kernel, CLOSE, journal))
+        details = [view.detail for view in views if view.state == "failed"]
+        assert "cannot be written (No space left on device)" in details[0]
+        assert set(details[1:]) == {"not tried: the undo journal cannot be written"}
+        assert list(journal.held)[-1] == "scheduler vda"
+        tuning.apply(kernel, journal, steps_for(kernel, CLOSE, journal))
+        assert journal.held["nr_requests vda"].original.value == "64"
+        tuning.rollback(kernel, journal)
+    assert in_force(kernel) == originals
 
 
 def test_a_change_while_the_journal_is_flushed_is_not_overwritten(tmp_path: Any) -> None:

@@ -10,7 +10,19 @@ from fakes.fake_kernel import BOOT_ID
 
 from moetuned.schema.tunable import Bound, Cell, Codec, Place
 from moetuned.state.undo_journal import parse_journal
-from moetuned.state.undo_records import Applied, Held, Intend, Refused, SideEffect, Undo, Undone, Yielded, check, fold
+from moetuned.state.undo_records import (
+    Applied,
+    Held,
+    Intend,
+    Refused,
+    SideEffect,
+    Undo,
+    Undone,
+    Yielded,
+    check,
+    fold,
+    interrupted,
+)
 
 THP = "/sys/kernel/mm/transparent_hugepage/enabled"
 MIN = Place("/proc/sys/vm/min_free_kbytes", Codec.INTEGER)
@@ -35,6 +47,19 @@ def folded(*records: Any) -> tuple[dict[str, Held], dict[str, Yielded]]:
         check(record, held)
         fold(held, yields, record)
     return held, yields
+
+
+@pytest.mark.parametrize(
+    ("records", "expected"),
+    [
+        ((), True),
+        ((Applied(boot_id=BOOT_ID, seq=1, value=Cell(THP, "never")),), False),
+        ((Applied(boot_id=BOOT_ID, seq=1, value=Cell(THP, "never")), Undo(boot_id=BOOT_ID, seq=1)), True),
+    ],
+)
+def test_what_was_begun_and_not_ended_is_interrupted(records: tuple[Any, ...], expected: bool) -> None:
+    held, _ = folded(INTEND, *records)
+    assert interrupted(held["thp"]) is expected
 
 
 def yielded(seq: int = 2, **more: Any) -> Yielded:
