@@ -7,7 +7,7 @@ from moetuned.decide.relief_ladder import ReliefFacts
 from moetuned.schema.relief import ReliefPlan
 from moetuned.schema.snapshot import MemoryView
 from moetuned.schema.units import format_bytes
-from moetuned.schema.verdict import Verdict
+from moetuned.schema.verdict import Paging, Verdict
 
 
 def relief_plan(
@@ -52,7 +52,10 @@ def _decision(
         return f"nothing: the headroom is not known ({memory.unknown or 'nothing was read yet'})"
     left = format_bytes(memory.headroom_bytes)
     if verdict.memory not in relief.NEAR:
-        return f"nothing: memory is {verdict.memory.value}, {left} are left (near its limit below {format_bytes(settings.near_headroom_bytes)})"
+        said = f"nothing: memory is {verdict.memory.value}, {left} are left (near its limit below {format_bytes(settings.near_headroom_bytes)})"
+        if verdict.paging is Paging.THRASHING:
+            said += "; relief acts near the limit, and not on a thrash: what a restart with less would leave to the page cache is said below"
+        return said
     if facts.draining:
         return "its restart waits for requests to end; it is called off if memory is well before that"
     if state.restarting:

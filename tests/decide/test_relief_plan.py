@@ -10,7 +10,7 @@ from moetuned.decide import relief
 from moetuned.decide.relief_plan import relief_plan
 from moetuned.schema.relief import ReliefPlan, StepName
 from moetuned.schema.snapshot import MemoryView
-from moetuned.schema.verdict import MemoryState
+from moetuned.schema.verdict import MemoryState, Paging
 
 
 def plan(
@@ -55,6 +55,12 @@ def test_own_steps_are_said_before_the_restart() -> None:
 )
 def test_why_it_would_do_nothing(changes: dict, said: str) -> None:
     assert said in plan(**changes).decision
+
+
+def test_for_a_thrash_with_memory_left_it_says_what_it_is_good_for() -> None:
+    found = msgspec.structs.replace(verdict(MemoryState.OK), paging=Paging.THRASHING)
+    said = relief_plan(relief.ReliefState(), found, MEMORY, FACTS, JUDGED, 1000.0, ()).decision
+    assert "not on a thrash" in said
 
 
 def test_asking_changes_nothing() -> None:
