@@ -98,13 +98,16 @@ def in_question(held: Mapping[str, Held]) -> frozenset[str]:
 
 
 def put_back_owned(fs: HostFS, held: Mapping[str, Held]) -> None:
-    """After a process that ended in the middle of a write: give the tunables beside it their values again."""
+    """After a process that ended in the middle of a write: give the tunables beside it their values again.
+
+    Only where that write, or the undo, was made: what stands beside a value that somebody else chose since is their doing.
+    """
     for entry in held.values():
         if not entry.beside or not interrupted(entry):
             continue
         stands = read_tunable(fs, entry.place).cell
-        if stands in entry.ours if entry.settled else stands == entry.original:
-            continue  # it ended before the write
+        if not ((entry.undoing and stands == entry.original) or (not entry.settled and stands in entry.ours)):
+            continue
         for side in entry.beside:
             owner, now = owner_of(held, side.place), read_tunable(fs, side.place).cell
             if owner is None or now is None or now in (*owner.ours, owner.original, side.original):

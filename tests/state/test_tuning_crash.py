@@ -467,6 +467,24 @@ def test_what_an_interrupted_undo_changed_along_with_it_is_nobodys_drift(tmp_pat
         assert (journal.yields, "nr_requests vda" in journal.held) == ({}, True)
 
 
+@pytest.mark.parametrize(("before", "last"), [(apply_owned, apply_alone), (apply_other, apply_owned)])
+def test_a_scheduler_that_somebody_chose_after_a_crash_keeps_its_queue(
+    before: Callable[[DyingKernel, str], None], last: Callable[[DyingKernel, str], None]
+) -> None:
+    for at in range(1, steps_of(kernel_with_disk, [before, last], 1) + 1):
+        kernel, alone = kernel_with_disk(), kernel_with_disk()
+        with state_directory() as path:
+            with process(kernel) as (view, _):
+                before(view, path)
+            with process(kernel, at, "after") as (view, _):
+                last(view, path)
+            for each in (kernel, alone):
+                each.foreign_write(each.follow(QUEUE + "scheduler"), "kyber")
+            with process(kernel) as (view, _):
+                rollback(view, path)
+        assert in_force(kernel) == in_force(alone), at
+
+
 def test_a_full_disk_after_a_crash_takes_nothing_for_an_original(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
