@@ -131,7 +131,8 @@ def ladder(
 ) -> Ladder | None:
     """All steps as they stand at `now`; None: the headroom is not known."""
     unhelped = foresight.unhelped_seconds(facts.restart_seconds, settings.cool_down_seconds)
-    foreseen = foresight.foreseen_seconds(state.growing, unhelped, now)
+    waits = foresight.waiting_seconds(memory.seconds_to_limit, 0.0 if facts.held else settings.drain_seconds)
+    foreseen = foresight.foreseen_seconds(state.growing, unhelped, now, waits, facts.restart_seconds)
     leaks = unhelped if memory.growth_kind == GrowthKind.LEAK else 0.0
     target = settings.target_headroom_bytes
     return relief_ladder.climb(backend, facts, memory, target, settings.steps, state.useless, foreseen, leaks)
