@@ -6,7 +6,7 @@ kernel may end the backend. Too large a cut takes context for nothing. So:
 - Growth of the backend's own ends with its process, and what it grew by is given back. Only what it takes until then is foreseen,
   and of a leak, which does not end by itself, what the next process leaks beyond what this one gives back.
 - Both may grow at once, whatever is said to grow: what others below the limit are seen to grow by is theirs, and so is what nobody is
-  known to (`own_share`).
+  known to (`own_share`). How long a growth that ends with the process has lasted says nothing of how long theirs will.
 - Growth of others goes on meanwhile, but may end at any time. Nothing is known of how long others allocate, except how long this one
   has: with the scale-free prior (1/t), one growth in 1 + k lasts for k times as long again. It is believed for twice as long again:
   a program that takes 500 MB within seconds is not taken for one that takes 6 GB, and one that has grown for a minute is taken
