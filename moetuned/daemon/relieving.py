@@ -17,7 +17,8 @@ from moetuned.daemon.settings import Settings, relief_settings
 from moetuned.daemon.supervisor import Supervisor
 from moetuned.daemon.watched import Watched
 from moetuned.decide import relief
-from moetuned.decide.growth_kind import LEAST_BYTES_PER_SECOND, OWN
+from moetuned.decide.foresight import own_share
+from moetuned.decide.growth_kind import OWN
 from moetuned.decide.kv_choices import kv_choices
 from moetuned.decide.launch_facts import prompt_cache_mib
 from moetuned.decide.owner_words import Names
@@ -235,18 +236,15 @@ def relief_facts(watched: Watched, settings: Settings) -> relief.ReliefFacts:
 
 
 def _own_growth(watched: Watched) -> float | None:
-    """How fast its own memory grows, bytes a second. Where nobody else's does, that is all that grows: a prompt cache grows in steps, and
-    over the few seconds between two of them its own memory does not.
-    """
+    """How much of the growth towards its limit is its own, bytes a second."""
     if watched.signals is None:
         return None
-    own = watched.signals.get("anonymous_growth_bytes_per_second")
-    others, towards = (
-        watched.signals.get("others_growth_bytes_per_second"),
+    own, others, growth = (
+        watched.signals.get("anonymous_growth_bytes_per_second"),
+        watched.signals.get("others_growth_to_limit_bytes_per_second"),
         watched.signals.get("growth_to_limit_bytes_per_second"),
     )
-    alone = watched.memory.growth_kind in OWN and others is not None and others <= LEAST_BYTES_PER_SECOND
-    return max(own, towards) if alone and own is not None and towards is not None else own
+    return own_share(own, others, growth, is_own=watched.memory.growth_kind in OWN)
 
 
 def least_context(watched: Watched, settings: Settings) -> int:

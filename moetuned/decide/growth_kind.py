@@ -191,14 +191,34 @@ def _growth(
         return Growth() if state.growth.kind is GrowthKind.LOADING else _lasting(state, soon=soon)
     if theirs >= OTHERS_SHARE * (mine + theirs) and theirs > LEAST_BYTES_PER_SECOND:
         return _theirs(theirs, sample)
+    beyond = _beyond(signals, towards, theirs)
+    if beyond > LEAST_BYTES_PER_SECOND and beyond >= OTHERS_SHARE * max(towards or 0.0, mine + theirs):
+        return _outside(beyond)
     if mine > LEAST_BYTES_PER_SECOND:
-        return _own(state, facts, phase, mine)
+        growth = _own(state, facts, phase, mine)
+        return growth if beyond <= LEAST_BYTES_PER_SECOND else _both(growth, beyond)
     if towards is not None and state.last.kind in OWN and state.paused_seconds <= BETWEEN_SECONDS:
         return state.last
     if towards is not None and state.limits.lowered is None:
-        text = f"a limit that is shared fills at {format_rate(towards)}, from outside the backend's cgroup"
-        return Growth(GrowthKind.OUTSIDE, text)
+        return _outside(towards)
     return _lasting(state, soon=soon)
+
+
+def _beyond(signals: Signals, towards: float | None, theirs: float) -> float:
+    """What others outside its cgroup are seen to add to the growth towards a limit that is near; 0 where that is unknown."""
+    shared = signals.get("others_growth_to_limit_bytes_per_second")
+    return 0.0 if towards is None or shared is None else max(0.0, min(shared, towards) - theirs)
+
+
+def _outside(rate: float) -> Growth:
+    text = f"a limit that is shared fills at {format_rate(rate)}, from outside the backend's cgroup"
+    return Growth(GrowthKind.OUTSIDE, text)
+
+
+def _both(growth: Growth, beyond: float) -> Growth:
+    """Its own, with what others add: a growth that is told by its kind alone would be taken to end with the backend."""
+    others = f"; others outside its cgroup add {format_rate(beyond)} towards the same limit"
+    return msgspec.structs.replace(growth, text=growth.text + others)
 
 
 def _lasting(state: GrowthState, *, soon: bool) -> Growth:

@@ -49,11 +49,14 @@ MUCH_GROWTHS = 12
 
 
 class Forecast(msgspec.Struct, frozen=True):
-    """`seconds` until `place` is at its limit if what grows goes on, by `growth_bytes_per_second` on average."""
+    """`seconds` until `place` is at its limit if what grows goes on, by `growth_bytes_per_second` on average; `in_steps`: with pauses
+    between them, so that only a long time tells whose growth it is.
+    """
 
     place: str
     seconds: float
     growth_bytes_per_second: float
+    in_steps: bool = False
 
 
 class _Use(msgspec.Struct, frozen=True, gc=False):
@@ -82,7 +85,7 @@ def _at_place(window: Window, room: Room) -> Forecast | None:
             continue
         rate = look(_uses(moments, room.place), headroom)
         if rate is not None and (best is None or rate.seconds < best.seconds):
-            best = Forecast(room.place, rate.seconds, rate.growth_bytes_per_second)
+            best = Forecast(room.place, rate.seconds, rate.growth_bytes_per_second, in_steps=look is _bursts)
     return best
 
 

@@ -42,6 +42,8 @@ SQUEEZE_SECONDS = 3.0
 """The limit comes within a look or two: there is no time for another one unless the backend is paused."""
 OWN_GROWTH = frozenset({"prompt_cache", "leak", "loading", "start", "unknown"})
 """Kinds of growth (`decide.growth_kind`) that stop while the backend is paused, or may."""
+ENDS_WITH_IT = frozenset({"prompt_cache", "loading", "start"})
+"""Kinds of growth that end with the process: how long those have lasted says nothing of how long others' will."""
 LOOKS_APART_SECONDS = 10.0
 """Looks further apart are not compared."""
 
@@ -82,7 +84,7 @@ class ReliefState(msgspec.Struct, frozen=True):
     """What relief remembers of one backend. `restarted_at`: times (monotonic seconds) of the restarts it asked for.
 
     `useless`: steps that did not move the numbers since memory was well. `looked`: when headroom was seen last, and how much.
-    `growing`: the growth towards a limit that is told now.
+    `growing`: the growth towards a limit that is told now, but for what ends with the process.
     """
 
     restarted_at: tuple[float, ...] = ()
@@ -131,7 +133,8 @@ def ladder(
 ) -> Ladder | None:
     """All steps as they stand at `now`; None: the headroom is not known."""
     unhelped = foresight.unhelped_seconds(facts.restart_seconds, settings.cool_down_seconds)
-    foreseen = foresight.foreseen_seconds(state.growing, unhelped, now)
+    waits = foresight.waiting_seconds(memory.seconds_to_limit, 0.0 if facts.held else settings.drain_seconds)
+    foreseen = foresight.foreseen_seconds(state.growing, unhelped, now, waits, facts.restart_seconds)
     leaks = unhelped if memory.growth_kind == GrowthKind.LEAK else 0.0
     target = settings.target_headroom_bytes
     return relief_ladder.climb(backend, facts, memory, target, settings.steps, state.useless, foreseen, leaks)
@@ -183,7 +186,8 @@ def _draining(state: ReliefState, verdict: Verdict, memory: MemoryView, settings
 
 
 def _follow(state: ReliefState, memory: MemoryView, now: float) -> ReliefState:
-    growing = foresight.follow(state.growing, memory.seconds_to_limit, now)
+    told = None if memory.growth_kind in ENDS_WITH_IT else memory.seconds_to_limit
+    growing = foresight.follow(state.growing, told, now)
     return state if growing is state.growing else msgspec.structs.replace(state, growing=growing)
 
 

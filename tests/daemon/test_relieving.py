@@ -351,7 +351,8 @@ def test_what_nobody_else_grows_by_is_its_own_also_between_two_steps(
 ) -> None:
     known = {
         "anonymous_growth_bytes_per_second": 0.0,
-        "others_growth_bytes_per_second": others,
+        "others_growth_bytes_per_second": 0.0,  # another cgroup that shares the limit is not in it
+        "others_growth_to_limit_bytes_per_second": others,
         "growth_to_limit_bytes_per_second": 2.5e6,
     }
     watched.signals = Signals("glm", 5.0, 1.0, known)

@@ -173,7 +173,7 @@ CURVES: dict[str, Callable[[], Outcome]] = {
 }
 
 
-Way = Callable[[foresight.Growing | None, float, float], float]
+Way = Callable[..., float]
 
 
 @contextlib.contextmanager
@@ -188,7 +188,7 @@ def foreseeing(name: str) -> Iterator[None]:
 
 
 def _lasted(factor: float, most: float | None = None) -> Way:
-    def seconds(growing: foresight.Growing | None, unhelped: float, now: float) -> float:
+    def seconds(growing: foresight.Growing | None, unhelped: float, now: float, *_: object) -> float:
         lasted = foresight.SEEN_SECONDS + (0.0 if growing is None else now - growing.since)
         return min(factor * lasted, unhelped if most is None else most)
 
@@ -202,7 +202,7 @@ WAYS: dict[str, Way] = {
     "twice what it lasted, <= load + 10 s": _lasted(2.0, 30.0),
     "twice what it lasted": foresight.foreseen_seconds,
     "four times what it lasted": _lasted(4.0),
-    "until helped": lambda _growing, unhelped, _now: unhelped,
+    "until helped": lambda _growing, unhelped, *_: unhelped,
 }
 """`30 s of all`: growth of the backend's own, too."""
 

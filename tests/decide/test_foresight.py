@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moetuned.decide import foresight
-from moetuned.decide.foresight import Growing, OwnGrowth, foreseen_bytes, foreseen_seconds
+from moetuned.decide.foresight import Growing, OwnGrowth, foreseen_bytes, foreseen_seconds, own_share
 
 MIB = 1 << 20
 
@@ -28,6 +28,45 @@ def test_it_is_believed_for_twice_as_long_again_and_not_beyond_the_next_restart(
     assert foresight.unhelped_seconds(20.0, 120.0) == 130.0
     assert foresight.unhelped_seconds(600.0, 120.0) == 610.0
     assert foresight.unhelped_seconds(None, 0.0) == 40.0
+
+
+@pytest.mark.parametrize(
+    ("growing", "waits", "restart", "seconds"),
+    [
+        (None, 0.0, 3.0, 6.0),  # it does not wait: as long again as it has lasted, twice
+        (None, 6.0, 3.0, 6.0 + 8.0 + 3.0),
+        (None, 6.0, 60.0, 6.0 + 2 * (3.0 + 6.0)),  # what it has lasted by then is too short for so long a load
+        (None, 30.0, None, 30.0 + 8.0 + 30.0),
+        (Growing(100.0, 130.0), 6.0, 3.0, 66.0),  # it has lasted for long already
+        (Growing(100.0, 160.0), 30.0, 1.0, 126.0),
+        (Growing(100.0, 160.0), 30.0, 160.0, 130.0),  # never beyond the next restart
+    ],
+)
+def test_a_restart_that_waits_has_seen_the_growth_go_on(
+    growing: Growing | None, waits: float, restart: float | None, seconds: float
+) -> None:
+    assert foreseen_seconds(growing, 130.0, 100.0 if growing is None else growing.last, waits, restart) == seconds
+
+
+def test_it_waits_until_the_process_must_be_told_to_end() -> None:
+    assert foresight.waiting_seconds(None, 30.0) == 0.0
+    assert foresight.waiting_seconds(4.0, 30.0) == 0.0
+    assert foresight.waiting_seconds(12.0, 30.0) == 7.0
+    assert foresight.waiting_seconds(300.0, 30.0) == 30.0
+    assert foresight.waiting_seconds(12.0, 0.0) == 0.0
+
+
+@given(
+    st.floats(0, 1e4), st.floats(0, 1e4), st.floats(0, 300), st.none() | st.floats(0, 1e4), st.floats(0, 1e3),
+)  # fmt: skip
+def test_waiting_longer_never_foresees_less(
+    since: float, unhelped: float, waits: float, restart: float | None, more: float
+) -> None:
+    growing = Growing(0.0, since)
+    plain = foreseen_seconds(growing, unhelped, since)
+    waiting = foreseen_seconds(growing, unhelped, since, waits, restart)
+    longer = foreseen_seconds(growing, unhelped, since, waits + more, restart)
+    assert 0.0 <= plain <= waiting <= longer + 1e-9 <= unhelped + 1e-6
 
 
 @pytest.mark.parametrize(
@@ -66,3 +105,49 @@ def test_it_is_never_more_than_all_of_the_growth_for_as_long(
     assert found >= 0
     rate = 0.0 if not to_limit else max(0, headroom) / to_limit
     assert found <= rate * max(seconds, leaks) * 1.001 + 1
+
+
+@pytest.mark.parametrize(
+    ("own", "others", "growth", "is_own", "share"),
+    [
+        (0.0, 0.0, 2.5, True, 2.5),  # between two steps of its prompt cache
+        (0.0, -3.0, 2.5, True, 2.5),
+        (0.0, 1.0, 5.0, True, 4.0),  # noise
+        (0.0, 2.0, 25.0, True, 23.0),
+        (0.0, 3.0, 25.0, True, 0.0),
+        (0.0, 20.0, 22.0, True, 0.0),  # a hog beside its prompt cache
+        (5.0, 20.0, 20.0, True, 0.0),
+        (5.0, 10.0, 25.0, True, 5.0),
+        (0.0, 30.0, 20.0, True, 0.0),
+        (0.0, None, 20.0, True, 0.0),  # whose it is is unknown
+        (8.0, None, 20.0, True, 8.0),
+        (30.0, None, 20.0, False, 20.0),
+        (5.0, 10.0, 20.0, False, 5.0),  # nobody is known to the rest
+        (15.0, 10.0, 20.0, False, 10.0),
+        (0.0, 0.0, 20.0, False, 0.0),
+        (None, 0.0, 20.0, True, None),
+        (4.0, 3.0, None, True, 4.0),
+    ],
+)
+def test_whose_growth_it_is(
+    own: float | None, others: float | None, growth: float | None, is_own: bool, share: float | None
+) -> None:
+    given_to = [None if rate is None else rate * 1e6 for rate in (own, others, growth)]
+    assert own_share(*given_to, is_own=is_own) == (None if share is None else share * 1e6)
+
+
+RATES = st.none() | st.floats(-1e10, 1e10)
+
+
+@given(RATES, RATES, st.floats(0, 1e10), st.booleans(), st.floats(0.0, 1e3))
+def test_what_others_are_seen_to_take_is_foreseen_whoever_is_said_to_grow(
+    own: float | None, others: float | None, growth: float, is_own: bool, seconds: float
+) -> None:
+    share = own_share(own, others, growth, is_own=is_own)
+    assert share is None or share <= growth
+    headroom = 1 << 34
+    foreseen = foreseen_bytes(headroom, headroom / growth if growth > 1e-3 else None, OwnGrowth(share), seconds)
+    if growth > 1e-3:
+        assert foreseen >= (min(max(0.0, others or 0.0), growth) * seconds) * 0.999 - 1
+    if is_own and own is not None and others is not None and others <= 0:
+        assert share == growth, "nothing else is foreseen than until it has ended"

@@ -188,6 +188,30 @@ def test_a_shared_limit_that_others_fill() -> None:
     assert life.kind is GrowthKind.NONE, "far from its limit it is no matter"
 
 
+@pytest.mark.parametrize(
+    ("mine", "others", "kind", "told"),
+    [
+        (4, 20, GrowthKind.OUTSIDE, "fills at 20"),
+        (0, 20, GrowthKind.OUTSIDE, "fills at 20"),  # also between two steps of what grew before
+        (15, 10, GrowthKind.PROMPT_CACHE, "add 10"),
+        (25, 0.5, GrowthKind.PROMPT_CACHE, None),
+        (25, None, GrowthKind.PROMPT_CACHE, None),
+    ],
+)
+def test_others_below_a_shared_limit_grow_beside_its_prompt_cache(
+    mine: float, others: float | None, kind: GrowthKind, told: str | None
+) -> None:
+    life = Life()
+    life.go(70, Phase.IDLE)
+    life.request(150 * MB)
+    life.task += 1
+    shared = None if others is None else others * MB
+    towards = {"growth_to_limit_bytes_per_second": (mine + (others or 0)) * MB, "seconds_to_limit": 12.0}
+    life.go(1, Phase.PREFILL, mine * MB, others_growth_to_limit_bytes_per_second=shared, **towards)
+    assert life.kind is kind
+    assert told in life.state.growth.text if told is not None else "outside" not in life.state.growth.text
+
+
 def test_unknown_figures_are_unknown_and_another_process_is_another_story() -> None:
     life = Life()
     life.go(70, Phase.IDLE)
@@ -215,20 +239,23 @@ NUMBER = st.none() | st.floats(-1e12, 1e12)
             NUMBER,
             NUMBER,
             NUMBER,
+            NUMBER,
             st.integers(-1, 3),
         ),
         max_size=20,
     )
 )
 def test_any_life_has_an_answer(
-    seconds: list[tuple[Phase, int | None, float | None, float | None, float | None, int]],
+    seconds: list[tuple[Phase, int | None, float | None, float | None, float | None, float | None, int]],
 ) -> None:
     state = GrowthState()
-    for at, (phase, own, grows, others, towards, task) in enumerate(seconds):
+    for at, (phase, own, grows, others, shared, towards, task) in enumerate(seconds):
         values = {
             "anonymous_growth_bytes_per_second": grows,
             "others_growth_bytes_per_second": others,
+            "others_growth_to_limit_bytes_per_second": shared,
             "growth_to_limit_bytes_per_second": towards,
+            "seconds_to_limit": None if towards is None else 20.0,
         }
         sample = BackendSample(
             "one",

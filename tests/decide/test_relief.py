@@ -159,6 +159,34 @@ def test_growth_of_its_own_is_not_counted_beyond_its_end_unless_it_leaks() -> No
     assert found.missing_bytes == pytest.approx(GIB - 2 * GIB + 130 * 2 * GIB / 20 - GIB, abs=2)
 
 
+@pytest.mark.parametrize(
+    ("kind", "seconds"), [("prompt_cache", 6.0), ("start", 6.0), ("outside", 46.0), ("leak", 46.0), (None, 46.0)]
+)
+def test_how_long_its_own_cache_has_grown_says_nothing_of_others(kind: str | None, seconds: float) -> None:
+    growing = msgspec.structs.replace(MEMORY, headroom_bytes=2 * GIB, seconds_to_limit=20.0, growth_kind=kind)
+    state = relief.ReliefState()
+    for second in range(20):
+        state = relief.rest(state, verdict(MemoryState.OK), growing, float(second)).state
+    state = relief.rest(
+        state, verdict(MemoryState.OK), msgspec.structs.replace(growing, growth_kind="outside"), 20.0
+    ).state
+    found = relief.ladder(state, "glm", growing, FACTS, SETTINGS, 20.0)
+    assert found is not None
+    assert found.missing_bytes == pytest.approx(max(0, GIB - 2 * GIB + seconds * 2 * GIB / 20), abs=2)
+
+
+def test_what_others_take_while_a_restart_waits_ends_and_loads_is_missing_too() -> None:
+    growing = msgspec.structs.replace(MEMORY, headroom_bytes=2 * GIB, seconds_to_limit=12.0, growth_kind="outside")
+    facts = msgspec.structs.replace(FACTS, restart_seconds=4.0)
+    for drain, held, seconds in ((0.0, False, 6.0), (30.0, False, 7.0 + 5.0 + 4.0 + 3.0), (30.0, True, 6.0)):
+        settings = msgspec.structs.replace(SETTINGS, drain_seconds=drain)
+        found = relief.ladder(
+            relief.ReliefState(), "glm", growing, msgspec.structs.replace(facts, held=held), settings, 0.0
+        )
+        assert found is not None
+        assert found.missing_bytes == pytest.approx(GIB - 2 * GIB + seconds * 2 * GIB / 12, abs=2)
+
+
 def test_growth_alone_is_waited_out_until_the_limit_is_near() -> None:
     settings = msgspec.structs.replace(SETTINGS, near_headroom_bytes=GIB // 2)
     slow = msgspec.structs.replace(MEMORY, headroom_bytes=2 * GIB, seconds_to_limit=24.0)
