@@ -20,7 +20,7 @@ def state(stage: sv.Stage, **more: object) -> sv.Supervision:
     ("now", "said"),
     [
         (state(sv.Stage.READY), None),
-        (state(sv.Stage.STOPPED), None),
+        (state(sv.Stage.STOPPED), "is not running"),
         (state(sv.Stage.LOADING), None),
         (state(sv.Stage.STOPPING), "is being ended"),
         (state(sv.Stage.STOPPING, next_plan=PLAN), "is being restarted"),
