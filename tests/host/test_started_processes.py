@@ -18,7 +18,9 @@ Start = Callable[..., subprocess.Popen[bytes]]
 WAITS = [sys.executable, "-c", "print(0, flush=True); input()"]
 PARENT = """
 import subprocess, sys
-child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], **eval(sys.argv[1]))
+waits = [sys.executable, "-c", "import sys; print(0, flush=True); sys.stdin.read()"]
+child = subprocess.Popen(waits, stdout=subprocess.PIPE, **eval(sys.argv[1]))
+child.stdout.readline()
 print(child.pid, flush=True)
 input()
 """
