@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from moetuned.cli.backend_client import SETTINGS, client_at, json_option, socket_option
+from moetuned.cli.backend_client import SETTINGS, client_at, json_option
+from moetuned.cli.socket_option import socket_option
 
 
 @click.command(

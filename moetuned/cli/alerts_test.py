@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from moetuned.cli.backend_client import SETTINGS, client_at, json_option, socket_option
+from moetuned.cli.backend_client import SETTINGS, client_at, json_option
+from moetuned.cli.socket_option import socket_option
 
 if TYPE_CHECKING:
     from moetuned.api.client import Client

@@ -19,13 +19,6 @@ EXIT_NO = 1
 EXIT_REFUSED = 4
 EXIT_INTERRUPTED = 130
 
-socket_option = click.option(
-    "--socket",
-    "path",
-    metavar="PATH",
-    default=None,
-    help="The daemon's socket. [/run/moetuned/api.sock, or that of your own daemon]",
-)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, for programs.")
 
 

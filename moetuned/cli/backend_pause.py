@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from moetuned.cli.backend_client import SETTINGS, ask, backend_named, client_at, name_argument, say, socket_option
+from moetuned.cli.backend_client import SETTINGS, ask, backend_named, client_at, name_argument, say
+from moetuned.cli.socket_option import socket_option
 
 
 @click.command(

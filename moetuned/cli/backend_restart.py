@@ -16,8 +16,8 @@ from moetuned.cli.backend_client import (
     name_argument,
     on_a_terminal,
     say,
-    socket_option,
 )
+from moetuned.cli.socket_option import socket_option
 
 
 @click.command(

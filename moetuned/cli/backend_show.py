@@ -6,15 +6,8 @@ import time
 
 import click
 
-from moetuned.cli.backend_client import (
-    SETTINGS,
-    backend_named,
-    client_at,
-    json_option,
-    name_argument,
-    socket_option,
-    width,
-)
+from moetuned.cli.backend_client import SETTINGS, backend_named, client_at, json_option, name_argument, width
+from moetuned.cli.socket_option import socket_option
 from moetuned.cli.terminal import forgive_terminal
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from moetuned.api.errors import DaemonError, DaemonUnreachable
+from moetuned.cli.socket_option import socket_option
 
 if TYPE_CHECKING:
     from moetuned.decide.nagios import CheckAnswer
@@ -36,13 +37,7 @@ class _Plugin(click.Command):
 )
 @click.option("--backend", "name", metavar="BACKEND", help="Only this backend. [all of them, and the kernel settings]")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs; the exit code is the same.")
-@click.option(
-    "--socket",
-    "path",
-    metavar="PATH",
-    default=None,
-    help="The daemon's socket. [/run/moetuned/api.sock, or that of your own daemon]",
-)
+@socket_option
 def command(*, name: str | None, as_json: bool, path: str | None) -> None:
     """Say in one line how things are, for monitoring.
 

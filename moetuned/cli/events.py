@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from moetuned.cli.socket_option import socket_option
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -71,13 +73,7 @@ def _names(_context: click.Context, _parameter: click.Parameter, values: tuple[s
     help="Only events of this name, with its kinds; may be given again.",
 )
 @click.option("--follow", "-f", is_flag=True, help="Go on and print what happens, until Ctrl-C.")
-@click.option(
-    "--socket",
-    "path",
-    metavar="PATH",
-    default=None,
-    help="The daemon's socket. [/run/moetuned/api.sock, or that of your own daemon]",
-)
+@socket_option
 def command(
     *,
     as_json: bool,

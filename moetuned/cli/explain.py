@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
+from moetuned.cli.socket_option import socket_option
+
 if TYPE_CHECKING:
     from moetuned.schema.explanation import Explanations
     from moetuned.state.trace import TraceError
@@ -34,13 +36,7 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="With --trace: use the memory limits of this config. [the defaults, whatever this machine has]",
 )
-@click.option(
-    "--socket",
-    "path",
-    metavar="PATH",
-    default=None,
-    help="The daemon's socket. [/run/moetuned/api.sock, or that of your own daemon]",
-)
+@socket_option
 def command(
     *,
     backend: str | None,

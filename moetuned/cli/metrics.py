@@ -7,6 +7,8 @@ import sys
 
 import click
 
+from moetuned.cli.socket_option import socket_option
+
 _SHOWN = bytes(ord("?") if number in (*range(9), *range(11, 32), 127) else number for number in range(256))
 
 
@@ -17,13 +19,7 @@ _SHOWN = bytes(ord("?") if number in (*range(9), *range(11, 32), 127) else numbe
 @click.option(
     "--openmetrics", is_flag=True, help="In OpenMetrics, with units, instead of the text format of Prometheus."
 )
-@click.option(
-    "--socket",
-    "path",
-    metavar="PATH",
-    default=None,
-    help="The daemon's socket. [/run/moetuned/api.sock, or that of your own daemon]",
-)
+@socket_option
 def command(*, openmetrics: bool, path: str | None) -> None:
     """Print the daemon's metrics, as Prometheus scrapes them."""
     from moetuned.api.client import Client

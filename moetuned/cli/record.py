@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from moetuned.cli.model_command import EXIT_NO, EXIT_REFUSED, EXIT_USAGE, SETTINGS, fail, size
+from moetuned.cli.socket_option import socket_option
 from moetuned.schema.units import parse_duration
 
 if TYPE_CHECKING:
@@ -66,9 +67,7 @@ def _out(_context: click.Context, _option: click.Parameter, value: str) -> str:
 @click.option("--max-size", metavar="SIZE", default="256M", callback=size, help="Stop before OUT is larger. [256M]")
 @click.option("--anonymous", is_flag=True, help="Leave out directories, and names of containers, units and backends.")
 @click.option("--force", is_flag=True, help="Replace OUT if it is there.")
-@click.option(
-    "--socket", "path", metavar="PATH", help="The daemon's socket. [/run/moetuned/api.sock, or that of your own daemon]"
-)
+@socket_option
 def command(**options: Any) -> None:
     """Record a running backend, second by second, into OUT (.jsonl or .jsonl.gz), e.g. for a bug report.
 

@@ -6,6 +6,8 @@ import os
 
 import click
 
+from moetuned.cli.socket_option import socket_option
+
 
 @click.group(
     name="relief",
@@ -22,13 +24,7 @@ def command() -> None:
 )
 @click.argument("backend", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, for programs.")
-@click.option(
-    "--socket",
-    "path",
-    metavar="PATH",
-    default=None,
-    help="The daemon's socket. [/run/moetuned/api.sock, or that of your own daemon]",
-)
+@socket_option
 def plan(*, backend: str | None, as_json: bool, path: str | None) -> None:
     """Say what relief would do now for each BACKEND and why: every step with what it would free, taken or skipped.
 

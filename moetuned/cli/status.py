@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from moetuned.api.errors import DaemonError
+from moetuned.cli.socket_option import socket_option
 
 if TYPE_CHECKING:
     from moetuned.api.client import Client
@@ -30,13 +31,7 @@ _CLEAR = "\x1b[H\x1b[J"
 @click.argument("name", metavar="[BACKEND]", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, for programs.")
 @click.option("--watch", is_flag=True, help="Look again every second until Ctrl-C.")
-@click.option(
-    "--socket",
-    "path",
-    metavar="PATH",
-    default=None,
-    help="The daemon's socket. [/run/moetuned/api.sock, or that of your own daemon]",
-)
+@socket_option
 def command(*, name: str | None, as_json: bool, watch: bool, path: str | None) -> None:
     """Say what is wrong and what to do about it, and all the rest.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from moetuned.cli.socket_option import socket_option
 from moetuned.schema.units import parse_duration
 
 if TYPE_CHECKING:
@@ -47,13 +48,7 @@ def _interval(_context: click.Context, _option: click.Parameter, value: str) -> 
     help="Which backend comes first: the one that reads most, the one with the least headroom, or by name. [reads]",
 )
 @click.option("--once", is_flag=True, help="Print one picture as text and end, for scripts.")
-@click.option(
-    "--socket",
-    "path",
-    metavar="PATH",
-    default=None,
-    help="The daemon's socket. [/run/moetuned/api.sock, or that of your own daemon]",
-)
+@socket_option
 def command(*, interval_seconds: float, sort: str, once: bool, path: str | None) -> None:
     """Watch every backend live: verdict, reads, refaults, faults, tokens, residency and headroom, and who else reads.
 

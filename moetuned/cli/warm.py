@@ -14,6 +14,7 @@ from moetuned.cli.learned_heat import known_use
 from moetuned.cli.model_command import EXIT_REFUSED, EXIT_USAGE, SETTINGS, fail, looked, print_json, read_or_fail, size
 from moetuned.cli.model_residency import Look, cache_notes, filesystem_of
 from moetuned.cli.progress_line import Bar, Elapsed, Lines, width_of_output
+from moetuned.cli.socket_option import socket_option
 from moetuned.cli.warm_by_daemon import backend_with, look_after, look_of, waits_in_vain, warm_by_daemon
 from moetuned.cli.warm_here import warm_here
 from moetuned.cli.warm_place import Place, PlaceError, find_place, limits_at, users_of
@@ -60,9 +61,7 @@ def _pages(context: click.Context, option: click.Parameter, value: str | None) -
     help="Have the memory charged to this cgroup. [that of a running backend that maps MODEL]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, for programs.")
-@click.option(
-    "--socket", "path", metavar="PATH", help="The daemon's socket. [/run/moetuned/api.sock, or that of your own daemon]"
-)
+@socket_option
 def command(**options: Any) -> None:
     """Bring MODEL (any part of it) into memory: what every token needs first, then experts while there is room, those that were used
     last before others where the daemon has learned that.
