@@ -23,7 +23,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from moetuned.alerts import Runs, SinkResult
-from moetuned.host.bounded_program import OUTPUT_LIMIT_BYTES, printable_lines, run_bounded
+from moetuned.host.bounded_program import OUTPUT_LIMIT_BYTES, SYSTEM_PATH, printable_lines, run_bounded
 from moetuned.host.trusted_path import distrust
 from moetuned.schema.alert import ExecAlert
 from moetuned.schema.event import Event
@@ -34,7 +34,6 @@ log = logging.getLogger(__name__)
 RUNS = Runs.THREAD
 MAX_HOOKS = 32
 VALUE_LIMIT = 4096
-_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _LEFT_OVERS = (".dpkg-", ".rpmsave", ".rpmnew", ".rpmorig", ".swp")
 
 
@@ -124,7 +123,7 @@ def environment(event: Event) -> dict[str, str]:
         "WALL_SECONDS": f"{event.wall_seconds:.3f}",
     }
     own = {f"MOETUNED_{name}": value.replace("\0", "")[:VALUE_LIMIT] for name, value in facts.items()}
-    return {"PATH": _PATH, "LANG": "C.UTF-8", **own}
+    return {"PATH": SYSTEM_PATH, "LANG": "C.UTF-8", **own}
 
 
 def _iso(wall_seconds: float) -> str:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from moetuned.alerts import Runs, SinkResult
 from moetuned.decide import alert_text
-from moetuned.host.bounded_program import printable_lines, run_bounded
+from moetuned.host.bounded_program import SYSTEM_PATH, printable_lines, run_bounded
 from moetuned.host.trusted_path import distrust
 from moetuned.schema.alert import MailAlert
 from moetuned.schema.event import Event, begun_by
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 RUNS = Runs.CHILD
 KEPT = True
-_ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
+_ENVIRONMENT = {"PATH": SYSTEM_PATH, "LANG": "C.UTF-8"}
 _FOR_GOOD = frozenset({os.EX_USAGE, os.EX_DATAERR, os.EX_NOUSER, os.EX_NOPERM, os.EX_CONFIG})
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import click
 
-from moetuned.cli.backend_client import clean
+from moetuned.cli.text_width import printable
 from moetuned.schema.alert_view import AlertsAnswer, AlertSinkView, DeliveryView
 from moetuned.schema.units import format_duration
 
@@ -31,15 +31,15 @@ def test_line(view: AlertSinkView, tested: DeliveryView | None, name_width: int)
     else:
         took = f" ({format_duration(tested.duration_seconds)})" if tested.duration_seconds else ""
         word, text = "ok" if tested.ok else "failed", f"{tested.detail}{took}"
-    return clean(f"{view.name.ljust(name_width)}  {word.ljust(6)}  {text}")
+    return printable(f"{view.name.ljust(name_width)}  {word.ljust(6)}  {text}")
 
 
 def _sink(sink: AlertSinkView, width: int, colour: bool, now: float) -> Iterator[str]:
     kind = "" if sink.name == sink.kind or sink.name.startswith(f"{sink.kind}-") else f" ({sink.kind})"
-    head = clean(f"{sink.name}{kind}  {sink.target}")
+    head = printable(f"{sink.name}{kind}  {sink.target}")
     yield click.style(head, bold=True) if colour else head
     for text, fg in _facts(sink, now):
-        for line in textwrap.wrap(clean(text), max(20, width - 2), break_long_words=False, break_on_hyphens=False):
+        for line in textwrap.wrap(printable(text), max(20, width - 2), break_long_words=False, break_on_hyphens=False):
             yield f"  {click.style(line, fg=fg) if colour and fg else line}"
 
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from moetuned.cli.text_width import printable
+
 if TYPE_CHECKING:
     from moetuned.api.client import Client
     from moetuned.schema.snapshot import BackendView, Snapshot
@@ -55,13 +57,8 @@ def say(text: str) -> None:
     """A sentence of the result, wrapped as wide as the terminal."""
     import textwrap
 
-    for line in textwrap.wrap(clean(text), width(), break_on_hyphens=False) or [""]:
+    for line in textwrap.wrap(printable(text), width(), break_on_hyphens=False) or [""]:
         click.echo(line)
-
-
-def clean(text: str) -> str:
-    """Names and paths come from outside: what is not printable is not printed."""
-    return "".join(one if one.isprintable() else "?" for one in text)
 
 
 def width() -> int:
@@ -78,5 +75,5 @@ def on_a_terminal() -> bool:
 
 def fail(sentence: str, code: int) -> NoReturn:
     """End the program with one sentence."""
-    click.echo(f"moetunectl: {clean(sentence)}", err=True)
+    click.echo(f"moetunectl: {printable(sentence)}", err=True)
     sys.exit(code)

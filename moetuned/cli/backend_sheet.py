@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import click
 
-from moetuned.cli.backend_client import clean
+from moetuned.cli.text_width import printable
 from moetuned.schema.model import ModelLayout
 from moetuned.schema.snapshot import BackendView
 from moetuned.schema.supervision import Restart
@@ -28,12 +28,12 @@ _CAUSES = {
 def sheet(view: BackendView, width: int, colour: bool, now: float) -> str:
     """The whole sheet, ending in a newline; lines are at most `width` wide. `now`: Unix time."""
     joint = " " if view.sentence.startswith(("is ", "hangs: ")) else ": "
-    lines = textwrap.wrap(clean(f"{view.name}{joint}{view.sentence}"), width, break_on_hyphens=False)
+    lines = textwrap.wrap(printable(f"{view.name}{joint}{view.sentence}"), width, break_on_hyphens=False)
     if colour:
         lines = [click.style(line, bold=True) for line in lines]
     for label, text in _fields(view, now):
         lead = f"  {label}".ljust(_LABEL_WIDTH)
-        for line in textwrap.wrap(clean(text), max(24, width - _LABEL_WIDTH), break_on_hyphens=False) or [""]:
+        for line in textwrap.wrap(printable(text), max(24, width - _LABEL_WIDTH), break_on_hyphens=False) or [""]:
             lines.append((lead + line).rstrip())
             lead = " " * _LABEL_WIDTH
     return "\n".join(lines) + "\n"

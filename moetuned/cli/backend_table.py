@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import click
 
-from moetuned.cli.backend_client import clean
+from moetuned.cli.text_width import printable
 from moetuned.schema.snapshot import BackendView
 from moetuned.schema.units import format_bytes
 
@@ -49,7 +49,7 @@ def _row(view: BackendView) -> tuple[str, ...]:
         view.kind,
         _UNKNOWN if view.model_path is None else view.model_path.rpartition("/")[2],
     )
-    return tuple(clean(cell) for cell in cells)
+    return tuple(printable(cell) for cell in cells)
 
 
 def _port(url: str | None) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import click
 
+from moetuned.cli.text_width import printable
 from moetuned.decide.compute_buffer import MIB
 from moetuned.schema.estimate import UNKNOWN_SWAP, Amount, Estimate, Exact, Forecast, Ledger, LedgerLine, Rate
 from moetuned.schema.units import format_bytes, format_rate, format_ratio
@@ -75,12 +76,8 @@ class _Page:
         return "\n".join(self._lines) + "\n"
 
 
-def _clean(text: str) -> str:
-    return "".join(char if char.isprintable() else "?" for char in text)
-
-
 def _wrap(text: str, width: int) -> list[str]:
-    return textwrap.wrap(_clean(text), width, break_on_hyphens=False)
+    return textwrap.wrap(printable(text), width, break_on_hyphens=False)
 
 
 def _head(page: _Page, found: Estimate) -> None:
@@ -180,7 +177,7 @@ def _table_line(page: _Page, label: str, amount: Amount, other: Amount, source: 
 
 
 def _row(page: _Page, label: str, amount: str, other: str, source: str) -> str:  # noqa: ARG001
-    return f"  {_clean(label):<{_LABEL_WIDTH}}{amount:>{_AMOUNT_WIDTH}}{other:>{_AMOUNT_WIDTH}}  {source}"
+    return f"  {printable(label):<{_LABEL_WIDTH}}{amount:>{_AMOUNT_WIDTH}}{other:>{_AMOUNT_WIDTH}}  {source}"
 
 
 def _range(amount: Amount) -> str:
@@ -261,7 +258,7 @@ def _named(lines: Sequence[LedgerLine], *names: str) -> Amount:
 
 def _launch(page: _Page, found: Estimate) -> None:
     page.raw("  start it with", bold=True)
-    words = [shlex.quote(_clean(word)) for word in found.launch.command]
+    words = [shlex.quote(printable(word)) for word in found.launch.command]
     lines, line = [], "   "
     for group in _grouped(words):
         if len(line) + 1 + len(group) > page.width - 2 and line.strip():

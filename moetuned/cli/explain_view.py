@@ -6,6 +6,7 @@ import textwrap
 
 import click
 
+from moetuned.cli.text_width import printable
 from moetuned.decide.check_text import amount, label
 from moetuned.schema.explanation import AxisExplanation, Explanation, Explanations
 from moetuned.schema.units import format_duration
@@ -39,8 +40,7 @@ class _Page:
 
     def text(self, text: str, fg: str | None = None, *, bold: bool = False, lead: str = "") -> None:
         """Wrapped; what follows the first line stands below its text."""
-        clean = "".join(char if char.isprintable() else "?" for char in text)
-        for line in textwrap.wrap(clean, self._width - len(lead), break_on_hyphens=False) or [""]:
+        for line in textwrap.wrap(printable(text), self._width - len(lead), break_on_hyphens=False) or [""]:
             styled = self._colour and (fg is not None or bold)
             self._lines.append(click.style(lead + line, fg=fg, bold=bold or None) if styled else lead + line)
             lead = " " * len(lead)

@@ -6,6 +6,7 @@ import textwrap
 
 import click
 
+from moetuned.cli.text_width import printable
 from moetuned.schema.relief import ReliefPlan, ReliefPlans, ReliefStep
 from moetuned.schema.units import format_bytes, format_duration
 
@@ -17,9 +18,8 @@ def render(plans: ReliefPlans, width: int, colour: bool) -> str:
     lines: list[str] = []
 
     def say(text: str, lead: str = "", fg: str | None = None, *, bold: bool = False) -> None:
-        clean = "".join(char if char.isprintable() else "?" for char in text)
         room = max(width, _SMALLEST_WIDTH) - len(lead)
-        for number, line in enumerate(textwrap.wrap(clean, room, break_on_hyphens=False) or [""]):
+        for number, line in enumerate(textwrap.wrap(printable(text), room, break_on_hyphens=False) or [""]):
             whole = (lead if number == 0 else " " * len(lead)) + line
             lines.append(click.style(whole, fg=fg, bold=bold or None) if colour and (fg or bold) else whole)
 

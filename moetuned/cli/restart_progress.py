@@ -10,6 +10,7 @@ from typing import Protocol
 import msgspec
 
 from moetuned.cli.progress_line import OneLine
+from moetuned.cli.text_width import printable
 from moetuned.schema.snapshot import BackendView, Snapshot
 from moetuned.schema.supervision import BackendAnswer, Restart
 from moetuned.schema.units import format_duration
@@ -97,11 +98,11 @@ def follow(
             if took > deadline:
                 return Outcome(
                     well=False,
-                    sentence=f"{answer.backend} is not healthy after {_rounded(took)}: it {_plain(view.sentence)}; it goes on, "
+                    sentence=f"{answer.backend} is not healthy after {_rounded(took)}: it {printable(view.sentence)}; it goes on, "
                     f"moetunectl backend show {answer.backend} says how far it is",
                 )
             line.draw(
-                f"{answer.backend} {_plain(view.supervision.waits or view.sentence)}, {_rounded(took)}{_of(answer)}"
+                f"{answer.backend} {printable(view.supervision.waits or view.sentence)}, {_rounded(took)}{_of(answer)}"
             )
             pause(_ASK_SECONDS)
     finally:
@@ -124,14 +125,14 @@ def _outcome(view: BackendView | None, answer: BackendAnswer) -> Outcome | None:
         return Outcome(well=False, sentence=f"{name} could not be restarted: {last.failed}")
     if seen.stage in ("waiting", "broken"):
         log = "" if seen.log is None else f"; its log: {seen.log}"
-        return Outcome(well=False, sentence=f"{name} {_plain(view.sentence)}{log}")
+        return Outcome(well=False, sentence=f"{name} {printable(view.sentence)}{log}")
     if seen.stage == "stopped":
         return Outcome(well=False, sentence=f"{name} was stopped")
     return None
 
 
 def _lost(view: BackendView) -> Outcome:
-    return Outcome(well=False, sentence=f"{view.name} was not restarted: {_plain(view.sentence)}")
+    return Outcome(well=False, sentence=f"{view.name} was not restarted: {printable(view.sentence)}")
 
 
 def _done(view: BackendView, last: Restart, answer: BackendAnswer) -> str:
@@ -149,7 +150,3 @@ def _of(answer: BackendAnswer) -> str:
 
 def _rounded(seconds: float) -> str:
     return format_duration(max(1.0, round(seconds)))
-
-
-def _plain(text: str) -> str:
-    return "".join(one if one.isprintable() else "?" for one in text)

@@ -12,14 +12,13 @@ import msgspec
 
 import moetuned
 from moetuned.alerts import Runs, SinkKind, SinkResult
-from moetuned.host.bounded_program import printable_lines, run_bounded
+from moetuned.host.bounded_program import SYSTEM_PATH, printable_lines, run_bounded
 from moetuned.schema.alert import Sink
 from moetuned.schema.event import Event
 from moetuned.schema.units import parse_duration
 
 START_SECONDS = 30.0
 """How long the process may take beyond the sink's own time: to start an interpreter takes long while memory is short."""
-_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _START = "import sys; sys.path.insert(0, sys.argv[1]); from moetuned.alerts.__main__ import main; sys.exit(main())"
 
 
@@ -36,7 +35,7 @@ def deliver(kind: SinkKind, event: Event, config: Sink) -> Sequence[SinkResult]:
     try:
         end = run_bounded(
             [sys.executable, "-I", "-c", _START, above],
-            {"PATH": _PATH, "LANG": "C.UTF-8"},
+            {"PATH": SYSTEM_PATH, "LANG": "C.UTF-8"},
             deadline,
             order,
             errors_apart=True,

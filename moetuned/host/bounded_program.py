@@ -15,6 +15,8 @@ import msgspec
 
 log = logging.getLogger(__name__)
 
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""PATH of what runs with an environment that is not the daemon's."""
 OUTPUT_LIMIT_BYTES = 64 << 10
 TERM_SECONDS = 2.0
 KILL_SECONDS = 2.0

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from moetuned.decide.launch_command import fill, used_names
-from moetuned.host.bounded_program import Ended, printable_lines, run_bounded
+from moetuned.host.bounded_program import SYSTEM_PATH, Ended, printable_lines, run_bounded
 from moetuned.host.processes import ProcessHandle, ProcessIdentity
 from moetuned.host.service import VALUES, Keeper, ServiceError, ServiceState
 from moetuned.host.trusted_path import distrust
@@ -28,7 +28,6 @@ from moetuned.schema.container import ScriptRecord
 log = logging.getLogger(__name__)
 
 _VALUE = re.compile(r"[A-Za-z0-9_]{1,32}")
-_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class Script:
@@ -130,7 +129,7 @@ class Script:
     def _environment(self, now: Mapping[str, str]) -> dict[str, str]:
         own = {**now, "model": self._model or "", "backend": self._backend}
         facts = {f"MOETUNED_{name.upper()}": value for name, value in own.items()}
-        return {"PATH": _PATH, "LANG": "C.UTF-8", "HOME": pwd.getpwuid(os.geteuid()).pw_dir, **facts}
+        return {"PATH": SYSTEM_PATH, "LANG": "C.UTF-8", "HOME": pwd.getpwuid(os.geteuid()).pw_dir, **facts}
 
     def _read(self) -> ScriptRecord:
         try:
