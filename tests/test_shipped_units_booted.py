@@ -273,3 +273,65 @@ def test_a_backends_unit(house: House) -> None:
         machine.systemctl("stop", unit, check=False)
         machine.systemctl("reset-failed", unit, check=False)
         machine.path("/run/moetuned/backends/glm.env").unlink(missing_ok=True)
+
+
+def view(house: House, name: str) -> dict[str, Any]:
+    done = house.machine.moetunectl("status", "--json", check=False)
+    found = json.loads(done.stdout)["backends"] if done.returncode == 0 else []
+    return next((each for each in found if each["name"] == name), {})
+
+
+def test_backends_of_both_kinds_within_the_limits(house: House) -> None:
+    """One that is the daemon's child, in a scope and with the limits; one that a script has restarted, outside of them."""
+    machine = house.machine
+    machine.path("/srv/m").mkdir(parents=True, exist_ok=True)
+    machine.run(sys.executable, "-m", "moetuned.simulator", "make-model", "/srv/m/model.gguf", "--size", "8M")
+    serve = [
+        sys.executable,
+        "-m",
+        "moetuned.simulator",
+        "serve",
+        "-m",
+        "/srv/m/model.gguf",
+        "--metrics",
+        "-np",
+        "1",
+        "-c",
+    ]
+    theirs = f"[Service]\nType=exec\n{ENVIRONMENT}\nEnvironmentFile=/etc/context\nExecStart={' '.join(serve)} $CONTEXT --port 8082\n"
+    machine.write("/etc/context", "CONTEXT=4096\n")
+    machine.write("/etc/systemd/system/theirs.service", theirs)
+    script = '#!/bin/sh\nset -e\ngrep NoNewPrivs: /proc/self/status\necho "CONTEXT=$1" >/etc/context\nsystemctl restart theirs.service\n'
+    machine.write("/opt/bin/restart", script, 0o755)
+    machine.systemctl("daemon-reload")
+    machine.systemctl("start", "theirs.service")
+    house.configure(
+        backends=[
+            {
+                "name": "own", "model": "/srv/m/model.gguf", "url": "http://127.0.0.1:8081",
+                "supervise": {"by": "process", "command": [*serve, "{context}", "--port", "8081"]},
+                "context": {"preferred": 4096, "minimum": 1024},
+            },
+            {
+                "name": "theirs", "model": "/srv/m/model.gguf", "url": "http://127.0.0.1:8082",
+                "supervise": {"by": "command", "restart": ["/opt/bin/restart", "{context}"]},
+                "context": {"preferred": 4096, "minimum": 1024},
+            },
+        ]
+    )  # fmt: skip
+    house.start()
+    try:
+        for name in ("own", "theirs"):
+            until(lambda name=name: view(house, name).get("verdict", {}).get("phase") == "idle", f"{name} is ready")
+        pid = view(house, "own")["pid"]
+        assert "/moetuned.slice/moetuned-backend-own.scope" in machine.path(f"/proc/{pid}/cgroup").read_text()
+        assert "NoNewPrivs:\t1" in machine.path(f"/proc/{pid}/status").read_text()
+        machine.moetunectl("backend", "restart", "theirs", "--context", "2048", "--now", "--yes")
+        until(lambda: view(house, "theirs").get("context", {}).get("now") == 2048, "what the script did")
+        assert re.search(r"NoNewPrivs:.0", house.log())
+        machine.moetunectl("backend", "restart", "own", "--context", "2048", "--now", "--yes")
+        until(lambda: view(house, "own").get("context", {}).get("now") == 2048, "restarted by the daemon")
+    finally:
+        machine.systemctl("stop", "theirs.service", check=False)
+        machine.systemctl("reset-failed", "theirs.service", check=False)
+        machine.path("/etc/systemd/system/theirs.service").unlink()

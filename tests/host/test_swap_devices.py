@@ -241,7 +241,7 @@ def test_what_this_process_may_not_swap_off_one_outside_does(
     if number == 0:
         swap_off_slowly("/x")
         return
-    with pytest.raises(OSError, match="/x|OOM killer") as caught:
+    with pytest.raises(OSError, match=r"/x|OOM killer") as caught:
         swap_off_slowly("/x")
     assert caught.value.errno == number
 
