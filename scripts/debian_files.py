@@ -124,10 +124,10 @@ def main() -> None:
     kinds.add_parser("copyright").add_argument("installed", type=Path)
     arguments = parser.parse_args()
     if arguments.kind == "copyright":
-        print(copyright_file(arguments.installed), end="")
+        sys.stdout.write(copyright_file(arguments.installed))
         return
     who = maintainer((ROOT / "scripts/debian/control").read_text())
-    print(changelog((ROOT / "CHANGELOG.md").read_text(), arguments.version, arguments.epoch, who), end="")
+    sys.stdout.write(changelog((ROOT / "CHANGELOG.md").read_text(), arguments.version, arguments.epoch, who))
 
 
 if __name__ == "__main__":
