@@ -41,6 +41,17 @@ version=${VERSION:-$(source_version)-1~$release}
 mkdir -p "$build" "$dist"
 build=$(cd "$build" && pwd)
 dist=$(cd "$dist" && pwd)
+if [ -n "${WHEELS:-}" ]; then
+    # setuptools builds moetuned itself.
+    [ -n "$(find "$WHEELS" -maxdepth 1 -name 'setuptools-*.whl' 2>/dev/null)" ] ||
+        fail "WHEELS=$WHEELS is not a directory with wheels of what moetuned needs and of setuptools; build/deb/wheels of an earlier build is one"
+    wheels=$(cd "$WHEELS" && pwd)
+    offline="--no-index"
+else
+    wheels=$build/wheels
+    offline=
+    mkdir -p "$wheels"
+fi
 source=$build/moetuned
 rm -rf "$source"
 copy_sources "$source"
@@ -50,21 +61,11 @@ cp -R scripts/debian "$source/debian"
 python=$build/venv/bin/python
 "$python" -c 'import pip' 2>/dev/null || { rm -rf "$build/venv" && /usr/bin/python3 -m venv "$build/venv"; }
 pip() { PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore "$python" -m pip "$@"; }
-if [ -n "${WHEELS:-}" ]; then
-    [ -d "$WHEELS" ] || fail "WHEELS=$WHEELS is not a directory"
-    wheels=$(cd "$WHEELS" && pwd)
-    offline="--no-index"
-else
-    wheels=$build/wheels
-    offline=
-    mkdir -p "$wheels"
-fi
 say "getting what moetuned is built on"
 rm -rf "$build/wheels.new"
-# setuptools builds moetuned itself; it is kept for a build without network.
 # shellcheck disable=SC2086
 pip wheel --quiet $offline --find-links "$wheels" --use-pep517 --wheel-dir "$build/wheels.new" "$source" setuptools wheel ||
-    fail "pip could not get what moetuned is built on (see above). Without network: WHEELS=directory with wheels, setuptools among them"
+    fail "pip could not get what moetuned is built on (see above); without network name a directory of wheels: make deb WHEELS=dir"
 rm -rf "$source/build" "$source"/*.egg-info
 if [ -z "${WHEELS:-}" ]; then
     rm -rf "$build/wheels"
@@ -84,3 +85,8 @@ for package in "$build"/moetuned_*.deb; do
     mv "$package" "$dist/"
     say "made $dist/$(basename "$package"); install it with: sudo apt install $dist/$(basename "$package")"
 done
+
+# Made with sudo in a user's checkout: leave nothing there that only root can remove.
+if [ "$(id -u)" = 0 ] && [ -z "${BUILD:-}${DIST:-}" ]; then
+    chown -R --reference=. build dist
+fi

@@ -17,7 +17,7 @@ fail() {
 "$ctl" --version >/dev/null 2>&1 ||
     fail "$ctl does not run any more, so settings could not be rolled back; repair it with: $repair"
 if [ -d /run/systemd/system ]; then
-    systemctl disable --now moetuned.service ||
+    systemctl stop moetuned.service ||
         fail "the service could not be stopped; see: systemctl status moetuned. Nothing was removed"
 fi
 answer=0
@@ -42,8 +42,9 @@ done
 "$ctl" tune unpersist ||
     fail "files that keep settings over a reboot could not be removed (see above); look at them, remove them by hand and run this again. Nothing was removed"
 
-# Their unit file goes: a server that ran on without it could not be found or stopped by its name any more.
+# Nothing refuses any more. A server whose unit file is gone could not be found or stopped by its name.
 if [ -d /run/systemd/system ]; then
+    systemctl disable --quiet moetuned.service
     for unit in $({
         systemctl list-units --all --plain --no-legend --full 'moetuned-backend@*.service' | cut -d' ' -f1
         find /etc/systemd/system -type l -name 'moetuned-backend@?*.service' -exec basename {} \;
