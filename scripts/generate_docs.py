@@ -17,6 +17,7 @@ import msgspec
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # its parts lie beside it
 
 from command_model import Command, Parameter, completion_table, model_of
+from house_svg import house_svg, layers
 from man_pages import man_pages
 
 from moetuned import alerts, backends, tunables
@@ -427,6 +428,7 @@ GENERATED: Mapping[str, Callable[[], str]] = {
     "docs/reference/events.md": events_page,
     "docs/reference/sinks.md": sinks_page,
     "docs/reference/backends.md": backends_page,
+    "docs/pictures/house.svg": lambda: house_svg(layers()),
     "docs/reference/status.schema.json": lambda: schema_page(StatusReport),
     "docs/reference/check.schema.json": lambda: schema_page(CheckAnswer),
     "moetuned/data/completion.json": lambda: completion_table(*PROGRAMS),
