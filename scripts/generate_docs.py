@@ -17,6 +17,7 @@ import msgspec
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # its parts lie beside it
 
 from command_model import Command, Parameter, completion_table, model_of
+from house_svg import house_svg, layers
 from man_pages import man_pages
 
 from moetuned import alerts, backends, tunables
@@ -36,7 +37,7 @@ from moetuned.schema.alert_view import AlertsAnswer, AlertTestAnswer
 from moetuned.schema.backend_abilities import Abilities
 from moetuned.schema.capability import Action, Capabilities
 from moetuned.schema.config import Profile
-from moetuned.schema.event import Event, EventName, KeptEvents
+from moetuned.schema.event import ENDS, KIND_OF, Event, EventName, KeptEvents, general
 from moetuned.schema.explanation import Explanations
 from moetuned.schema.headline import StatusReport
 from moetuned.schema.history import Histories
@@ -44,7 +45,7 @@ from moetuned.schema.relief import ReliefPlans
 from moetuned.schema.severity import SEVERITY
 from moetuned.schema.snapshot import Snapshot
 from moetuned.schema.supervision import BackendAnswer
-from moetuned.schema.tunable import Bound, Codec, TunableSpec
+from moetuned.schema.tunable import Bound, Codec, Tunable, TunableSpec
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAMS = model_of("moetunectl", moetunectl), model_of("moetuned", moetuned)
@@ -146,11 +147,21 @@ def tunables_page() -> str:
     parts = [
         (
             "The kernel settings that moetuned may change. `moetunectl tune explain` prints the same with the values of the machine "
-            "it runs on. How they are put back: [Undo](../undo.md)."
+            "it runs on, `moetunectl tune plan` what would be changed there. How they are put back: [Undo](../undo.md). How to choose "
+            "other values: [Configure](../configure.md#only-tune-the-machine)."
         ),
     ]
-    for module_name in tunables.module_names():
-        tunable = tunables.load(module_name)
+    every = [tunables.load(module_name) for module_name in tunables.module_names()]
+    overview = (
+        (
+            f"[`{each.spec.name}`](#{_anchor(each.spec.name)})",
+            "yes" if _in_a_profile(each) else "no",
+            each.manual.summary,
+        )
+        for each in every
+    )
+    parts.append(table(("setting", "set by the profiles", "what it is"), overview))
+    for tunable in every:
         spec, manual = tunable.spec, tunable.manual
         files = [spec.place.path, *([spec.place.twin_path] if spec.place.twin_path else [])]
         keys = [spec.config_key, *([f"tuning.sysctl.{spec.twin.name}"] if spec.twin else [])]
@@ -173,6 +184,7 @@ def tunables_page() -> str:
         parts += [f"Source: {manual.source}", f"Not when: {manual.not_when}"]
         if manual.side_effect:
             parts.append(f"Side effect: {manual.side_effect}")
+        parts.append(f"Undo: {_undo(tunable)}")
     profiles = ", ".join(f"`{profile}`" for profile in Profile)
     parts.append(f"Profiles: {profiles}. `observe` changes nothing, whatever else the config says.")
     return page("Tunables", "the docstrings in moetuned/tunables/", *parts)
@@ -197,6 +209,31 @@ def capabilities_page() -> str:
         rows = (("for", manual.actions), ("tried", manual.tried), ("no", manual.no), ("unknown", manual.unknown))
         parts += [f"## {name}", manual.summary, table(("", ""), (*rows, ("to do", manual.cure)))]
     return page("Capabilities", "the docstrings in moetuned/host/rehearsals/", *parts)
+
+
+def _anchor(heading: str) -> str:
+    return "".join(letter for letter in heading.lower() if letter.isalnum() or letter in "-_")
+
+
+def _in_a_profile(tunable: Tunable) -> bool:
+    return bool(tunable.spec.wanted or tunable.manual.computed)
+
+
+def _undo(tunable: Tunable) -> str:
+    """How to have this one setting back as it was; what puts back all of them is on the page that it links."""
+    key = tunable.spec.config_key
+    if key.startswith("backends."):
+        one = f"Take `{key.removeprefix('backends.')}` out of the backend's entry in the config and reload"
+    elif _in_a_profile(tunable):
+        one = f"Write `keep` for `{key}` into the config and reload"
+    else:
+        one = f"Take `{key}` out of the config and reload"
+    late = (
+        "; a backend that has its model open keeps the value until it is restarted"
+        if tunable.spec.place.taken_at_open
+        else ""
+    )
+    return f"{one}{late}. All of them at once: `sudo moetunectl tune rollback`, or stop the daemon."
 
 
 def _allowed(spec: TunableSpec) -> str:
@@ -326,6 +363,12 @@ def shown(hint: Any) -> str:
     return names.get(hint) or f"`{hint.__name__}`"
 
 
+def _event_row(name: EventName) -> tuple[str, ...]:
+    ends = (end for end, begun in ENDS.items() if general(name) in begun)
+    kind = f"`{KIND_OF[name]}`" if name in KIND_OF else ""
+    return f"[`{name}`](../alerts/{name}.md)", SEVERITY[name].value, kind, ", ".join(f"`{end}`" for end in ends)
+
+
 def events_page() -> str:
     """Names, JSON and hook environment of events."""
     example = Event("", EventName.THRASH_BEGIN, 0.0, 0.0, None, "")
@@ -343,8 +386,8 @@ def events_page() -> str:
     return page(
         "Events",
         "moetuned/schema/event.py and moetuned/alerts/exec.py",
-        "What each means and what to do: [Alerts](../alerts.md).",
-        "\n".join(f"- `{name.value}`" for name in EventName),
+        "Each has a page with what it means and what to do. Who is told, and how: [Alerts](../alerts.md).",
+        table(("event", "severity", "a kind of", "over with"), (_event_row(name) for name in EventName)),
         "## As JSON",
         "In `/v1/events`, in `moetunectl events --json`, and one line on a hook's standard input:",
         *structures(Event),
@@ -358,7 +401,7 @@ def sinks_page() -> str:
     parts = ["How to use them: [Alerts](../alerts.md#sinks). Their keys: [Config](config.md)."]
     for kind in alerts.kinds():
         parts += [f"## {kind}", *_paragraphs(importlib.import_module(f"moetuned.alerts.{kind}").__doc__)]
-    rows = ((f"[`{name}`](../alerts.md#{name})", SEVERITY[name].value, f"`{MESSAGE_IDS[name]}`") for name in EventName)
+    rows = ((f"[`{name}`](../alerts/{name}.md)", SEVERITY[name].value, f"`{MESSAGE_IDS[name]}`") for name in EventName)
     parts += ["## Severities and message ids", table(("event", "severity", "MESSAGE_ID in the journal"), rows)]
     return page("Alert sinks", "the docstrings in moetuned/alerts/ and moetuned/schema/severity.py", *parts)
 
@@ -412,6 +455,7 @@ GENERATED: Mapping[str, Callable[[], str]] = {
     "docs/reference/events.md": events_page,
     "docs/reference/sinks.md": sinks_page,
     "docs/reference/backends.md": backends_page,
+    "docs/pictures/house.svg": lambda: house_svg(layers()),
     "docs/reference/status.schema.json": lambda: schema_page(StatusReport),
     "docs/reference/check.schema.json": lambda: schema_page(CheckAnswer),
     "moetuned/data/completion.json": lambda: completion_table(*PROGRAMS),

@@ -125,10 +125,3 @@ def _generated():
 @pytest.mark.parametrize("name", _generated())
 def test_generated_files_are_fresh(name):
     assert (ROOT / name).read_text() == _generated()[name](), f"{name} is stale; run: make docs"
-
-
-@pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda path: str(path.relative_to(ROOT)))
-def test_links_between_pages_lead_somewhere(page):
-    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
-        if not target.startswith(("http://", "https://")):
-            assert (page.parent / target).exists(), f"{page.relative_to(ROOT)} links to {target}, which is not there"

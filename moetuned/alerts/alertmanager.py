@@ -103,7 +103,7 @@ def alerts_of(
         "description": "\n".join(text for text in (alert_text.message(event), alert_text.reasons(event)) if text),
         "event": event.name.value,
         "event_id": alert_text.one_line(event.id, LABEL_BYTES),
-        "runbook": f"moetunectl explain; docs/alerts.md#{event.name}",
+        "runbook": f"moetunectl explain; docs/alerts/{event.name}.md",
     }
     if event.name in ENDS:
         times = {"endsAt": _time(event.wall_seconds)}

@@ -4,6 +4,7 @@ import re
 import socket
 from collections.abc import Iterator
 from datetime import datetime
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -50,7 +51,7 @@ def test_what_begins_fires_from_then_and_lasts_from_now() -> None:
         "description": "glm thrashes: close firefox\nrefaults 90 %",
         "event": "thrash_begin",
         "event_id": "0006a0b1c2d3e4-000001",
-        "runbook": "moetunectl explain; docs/alerts.md#thrash_begin",
+        "runbook": "moetunectl explain; docs/alerts/thrash_begin.md",
     }
     assert alert["startsAt"] == "2027-01-15T08:00:00.250Z"
     assert seconds(alert["endsAt"]) == NOW + 900
@@ -202,3 +203,10 @@ def test_severities_are_those_of_the_table() -> None:
 def test_where_it_delivers_to() -> None:
     config = AlertmanagerAlert(urls=["http://a:9093", "https://b/secret"])
     assert alertmanager.target(config) == "http://a:9093, https://b/…"
+
+
+@pytest.mark.parametrize("name", EventName)
+def test_the_page_that_an_alert_names_is_there(name: EventName) -> None:
+    for alert in alerts_of(event(name), {}, "box", NOW):
+        page = alert["annotations"]["runbook"].partition("; ")[2]
+        assert (Path(__file__).parents[2] / page).is_file()

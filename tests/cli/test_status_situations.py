@@ -6,10 +6,12 @@ MOETUNED_WRITE_GOLDEN=1 pytest tests/cli/test_status_situations.py, then read th
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 import msgspec
 import pytest
@@ -28,7 +30,11 @@ from moetuned.schema.headline import Severity, Situation
 from moetuned.schema.snapshot import Snapshot, TunableView
 from moetuned.schema.verdict import Paging, Phase
 
+ROOT = Path(__file__).parent.parent.parent
 GOLDEN = Path(__file__).parent / "golden"
+PICTURE = ROOT / "docs" / "pictures" / "status.svg"
+PICTURE_LAST = "  model "
+"""The picture ends with this line: machine, settings and events stand in the text of docs/status.md."""
 WIDTH = 100
 MIB = 1 << 20
 OFFLOAD = Config(tuning=Tuning(profile=Profile.MOE_OFFLOAD))
@@ -210,10 +216,48 @@ def test_no_daemon(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtur
 
 
 def test_the_documentation_shows_what_is_printed() -> None:
-    root = Path(__file__).parent.parent.parent
-    page, readme = ((root / name).read_text(encoding="utf-8") for name in ("docs/status.md", "README.md"))
+    page = (ROOT / "docs" / "status.md").read_text(encoding="utf-8")
     for path in sorted(GOLDEN.glob("situation_*.txt")):
         assert path.read_text(encoding="utf-8").splitlines()[0] in page, path.name
     whole = (GOLDEN / "situation_thrash_hog.txt").read_text(encoding="utf-8")
     assert f"```text\n{whole}```" in page
-    assert f"```text\n{whole}```" in readme
+
+
+def drawing() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("terminal_svg", ROOT / "scripts" / "terminal_svg.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_picture_in_the_readme_is_what_is_printed(tmp_path: Path) -> None:
+    make, trace, config, _, _ = SCENES["thrash_hog"]
+    daemon = ReplayedDaemon(tmp_path, trace, config, None)
+    try:
+        daemon.tuning = tuned(daemon)
+        snapshot = make(daemon)
+    finally:
+        daemon.close()
+    lines = render(snapshot, WIDTH, True, snapshot.wall_seconds).splitlines()
+    shown = lines[: next(n for n, line in enumerate(lines) if line.startswith(PICTURE_LAST)) + 1]
+    title = headlines(snapshot, snapshot.wall_seconds)[0].line
+    picture = drawing().terminal_svg("moetunectl status", "\n".join(shown), title)
+    if os.environ.get("MOETUNED_WRITE_GOLDEN"):
+        PICTURE.write_text(picture, encoding="utf-8")
+    assert picture == PICTURE.read_text(encoding="utf-8")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert 'src="docs/pictures/status.svg"' in readme
+    assert title.partition(";")[0] in readme, "the words beside the picture say the same"
+
+
+def test_a_picture_has_all_letters_and_their_colours() -> None:
+    text = "\x1b[31m\x1b[1mred & bold\x1b[0m plain\n\n  ██▒ <x>"
+    picture = drawing().terminal_svg("say", text, "a title")
+    assert "red &amp; bold</text>" in picture
+    assert 'font-weight="bold"' in picture
+    assert picture.count("<text ") == 4
+    assert "██▒ &lt;x&gt;" in picture
+    with pytest.raises(ValueError, match="style 45"):
+        drawing().terminal_svg("say", "\x1b[45mno\x1b[0m", "")
