@@ -335,3 +335,15 @@ def test_backends_of_both_kinds_within_the_limits(house: House) -> None:
         machine.systemctl("stop", "theirs.service", check=False)
         machine.systemctl("reset-failed", "theirs.service", check=False)
         machine.path("/etc/systemd/system/theirs.service").unlink()
+
+
+def test_a_system_call_that_is_filtered_is_refused_and_kills_nobody(house: House) -> None:
+    """As swapping on is, and a mount: here through a backend that tries it and ends with what came of it."""
+    code = "import ctypes; c = ctypes.CDLL(None, use_errno=True); c.swapon(b'/absent', 0); print('errno', ctypes.get_errno(), flush=True)"
+    house.machine.write("/opt/bin/tries.py", f"#!{sys.executable}\n{code}\n", 0o755)
+    command = [sys.executable, "/opt/bin/tries.py"]
+    supervise = {"by": "process", "command": command}
+    house.configure(backends=[{"name": "tries", "url": "http://127.0.0.1:8083", "supervise": supervise}])
+    house.start()
+    until(lambda: "errno 1\n" in house.machine.run("journalctl", "--no-pager", "--output=cat").stdout, "its answer")
+    assert house.show("NRestarts") == "0"

@@ -98,6 +98,8 @@ def test_the_daemon_keeps_what_its_work_needs():
     for key in ("ProtectKernelTunables", "ProtectControlGroups", "PrivateDevices", "ProtectProc", "DevicePolicy"):
         assert key not in service, key
     assert "block-*" in service["DeviceAllow"]
+    for unit in (service, values(BACKEND, "Service")):
+        assert unit["SystemCallErrorNumber"] == ["EPERM"], "systemd's own default is to kill"
     assert not {"@resources", "@privileged"} & set(service["SystemCallFilter"])
 
 

@@ -222,7 +222,7 @@ def _properties(own: str, unit: str, systemctl: str, service: str, seconds: floa
         f"ExecStop=+/bin/sh -c '{stop}'",
         f"ExecStopPost=+/bin/sh -c 'echo \"$$EXIT_CODE $$EXIT_STATUS\" >{own}/end; rm -f {own}/environment'",
         "KillMode=process",
-        "TimeoutStopSec=5",
+        "TimeoutStopSec=20",
         f"RuntimeMaxSec={seconds + SPARE_SECONDS:.0f}",
         "WorkingDirectory=/",
         "UMask=0022",
