@@ -47,6 +47,8 @@ if [ -z "$dest" ]; then
             fail "$journal still has settings that could not be rolled back or read; see what it says, set them by hand, remove it and run this again. Nothing was removed"
         fi
     done
+    "$ctl" setup --undo --yes ||
+        fail "what moetunectl setup made could not be taken back (see above); look at it and run this again. Nothing was removed"
     for drop_in in /etc/systemd/system/*.service.d/zz-moetuned.conf; do
         [ -e "$drop_in" ] || continue
         unit=$(basename "$(dirname "$drop_in")" .d)
