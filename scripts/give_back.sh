@@ -33,6 +33,8 @@ for journal in "$state/undo.jsonl" "$state/undo.jsonl.damaged"; do
         fail "$journal still has settings that could not be rolled back or read; see what it says, set them by hand, remove it and run this again. Nothing was removed"
     fi
 done
+"$ctl" setup --undo --yes ||
+    fail "what moetunectl setup made could not be taken back (see above); look at it and run this again. Nothing was removed"
 for drop_in in /etc/systemd/system/*.service.d/zz-moetuned.conf; do
     [ -e "$drop_in" ] || continue
     unit=$(basename "$(dirname "$drop_in")" .d)
@@ -53,4 +55,5 @@ if [ -d /run/systemd/system ]; then
         systemctl disable --now --quiet "$unit" ||
             fail "$unit could not be stopped; see: systemctl status $unit. Nothing was removed"
     done
+    systemctl stop moetuned.slice || true
 fi

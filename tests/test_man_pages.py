@@ -124,7 +124,7 @@ def test_variables_of_the_environment_are_those_that_are_read() -> None:
     ]
     read = {name for file in files for name in asked.findall(file.read_text())}
     of_systemd = {"JOURNAL_STREAM", "NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC"}
-    of_everybody = {"HOME", "LD_LIBRARY_PATH", "PATH", "TERM"}
+    of_everybody = {"HOME", "LD_LIBRARY_PATH", "PATH", "SUDO_USER", "TERM"}
     said = {name for name, _ in (*man_pages.CTL_ENVIRONMENT, *man_pages.DAEMON_ENVIRONMENT)}
     assert said == read - of_systemd - of_everybody - {"_MOETUNECTL_LINE"}
 

@@ -75,18 +75,13 @@ def subcommand(*, unit: str, name: str | None, write: bool, undo: bool, as_json:
     that cannot be changed so with certainty, and says what to do by hand.
     """
     unit = unit if _TYPED.search(unit) else f"{unit}.service"
-    name = name or _name_of(unit)
+    name = name or name_of_unit(unit)
     _check_words(unit, name, write=write, undo=undo)
-    path = drop_in_path(unit)
-    try:
-        before = read_drop_in(path)
-    except OSError as error:
-        fail(f"{error.filename or path}: {error.strerror or error}; look at it. Nothing was changed", EXIT_REFUSED)
     try:
         if undo:
-            report = _undo(unit, path, before)
+            report = undo_adoption(unit)
         else:
-            report = _adopt(unit, name, path, before, write=write)
+            report = adopt_unit(unit, name, write=write)
     except ServiceError as error:
         fail(f"{error}", EXIT_NO)
     except AdoptionError as error:
@@ -115,7 +110,7 @@ def _check_words(unit: str, name: str, *, write: bool, undo: bool) -> None:
         fail("changing a unit needs root; run this with sudo", EXIT_REFUSED)
 
 
-def _name_of(unit: str) -> str:
+def name_of_unit(unit: str) -> str:
     """A name made of the unit's: of a template's instance its own."""
     stem = unit.removesuffix(".service")
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", stem.rpartition("@")[2]).strip("-._")[:63]
@@ -146,7 +141,20 @@ def _plan(unit: str, name: str, status: UnitStatus, path: str, before: str | Non
     )
 
 
-def _adopt(unit: str, name: str, path: str, before: str | None, *, write: bool) -> AdoptReport:
+def _drop_in(unit: str) -> tuple[str, str | None]:
+    """Path and text of the drop-in. Raises AdoptionError where it cannot be trusted."""
+    path = drop_in_path(unit)
+    try:
+        return path, read_drop_in(path)
+    except OSError as error:
+        raise AdoptionError(
+            f"{error.filename or path}: {error.strerror or error}; look at it. Nothing was changed"
+        ) from error
+
+
+def adopt_unit(unit: str, name: str, *, write: bool) -> AdoptReport:
+    """Plan the drop-in of `unit` as the backend `name`, and write it where `write` says so. Raises ServiceError, AdoptionError."""
+    path, before = _drop_in(unit)
     if before is not None and (problem := _not_ours(unit, path, before)):
         raise AdoptionError(problem)
     status = unit_status(unit)
@@ -174,11 +182,11 @@ def _adopt(unit: str, name: str, path: str, before: str | None, *, write: bool) 
 
 
 def _write(path: str, before: str | None, text: str) -> None:
-    """The drop-in, read by systemd; both or neither."""
+    """The drop-in, read by systemd; both or neither. Raises ServiceError."""
     try:
         write_drop_in(path, text)
     except OSError as error:
-        fail(f"{path} cannot be written: {error.strerror or error}. Nothing was changed", EXIT_NO)
+        raise ServiceError(f"{path} cannot be written: {error.strerror or error}. Nothing was changed") from error
     try:
         reload_units()
     except OSError as error:
@@ -186,7 +194,7 @@ def _write(path: str, before: str | None, text: str) -> None:
             remove_drop_in(path)
         else:
             write_drop_in(path, before)
-        fail(f"{error.strerror}; {path} is as it was before", EXIT_NO)
+        raise ServiceError(f"{error.strerror}; {path} is as it was before") from error
 
 
 def _not_ours(unit: str, path: str, text: str) -> str | None:
@@ -199,7 +207,9 @@ def _not_ours(unit: str, path: str, text: str) -> str | None:
     return f"{path} was not written by moetuned"
 
 
-def _undo(unit: str, path: str, before: str | None) -> AdoptReport:
+def undo_adoption(unit: str) -> AdoptReport:
+    """Take the drop-in of `unit` away. Raises ServiceError, AdoptionError; one that was edited is shown on standard error."""
+    path, before = _drop_in(unit)
     name = _name_in(before)
     if before is None:
         return AdoptReport(unit, name, done=False, drop_in=path)
@@ -211,7 +221,7 @@ def _undo(unit: str, path: str, before: str | None) -> AdoptReport:
     try:
         remove_drop_in(path)
     except OSError as error:
-        fail(f"{path} cannot be removed: {error.strerror or error}", EXIT_NO)
+        raise ServiceError(f"{path} cannot be removed: {error.strerror or error}") from error
     notes: list[str] = []
     try:
         reload_units()
@@ -240,7 +250,7 @@ def _name_in(text: str | None) -> str:
 def _show_edits(unit: str, name: str, path: str, text: str) -> None:
     """How an edited drop-in differs from what would be written now; nothing where that cannot be told."""
     try:
-        plan = _plan(unit, name or _name_of(unit), unit_status(unit), path, text)
+        plan = _plan(unit, name or name_of_unit(unit), unit_status(unit), path, text)
     except (ServiceError, AdoptionError):
         return
     click.echo(preview(FileChange(path, FileStep.REFUSED, plan.text, text)), err=True)
@@ -291,7 +301,7 @@ def _show(report: AdoptReport) -> None:
     elif report.after == report.before and report.after is not None:
         click.echo(f"{report.drop_in}: written already.")
     elif report.after is not None:
-        name = "" if report.name == _name_of(report.unit) else f" --name {report.name}"
+        name = "" if report.name == name_of_unit(report.unit) else f" --name {report.name}"
         click.echo(f"Nothing was written. To write it: sudo moetunectl backend adopt {report.unit}{name} --write")
 
 

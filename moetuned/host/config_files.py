@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -39,13 +39,15 @@ def load_files(
     default_path: str = DEFAULT_PATH,
     known_kinds: Collection[str] | None = None,
     further: Sequence[FurtherCheck] = (),
+    instead: Mapping[str, str | None] | None = None,
 ) -> LoadedConfig:
     """The config of `path`, or of the default file and the *.yaml files of conf.d beside it.
 
     A missing default file is an empty config; a missing `path` is an error. Raises ConfigError, which also holds what
-    kept a file from being read: OSError does not get out. `known_sysctls`, `known_kinds` (of backends) and `further` are
-    what else is checked.
+    kept a file from being read: OSError does not get out. `known_sysctls`, `known_kinds` (of backends) and `further` are what else is
+    checked. `instead`: what files of conf.d are taken to say, or would say if they were there; None: left out.
     """
+    texts = instead or {}
     path = default_path if path is None else os.path.abspath(path)
     is_default = path == default_path
     problems: list[Problem] = []
@@ -53,12 +55,16 @@ def load_files(
     sources: list[tuple[str, str]] = []
     names = [path] if not is_default or os.path.lexists(path) else []
     if is_default:
-        names += _overlays(os.path.join(os.path.dirname(path), "conf.d"), problems, notes)
+        overlays = _overlays(os.path.join(os.path.dirname(path), "conf.d"), problems, notes)
+        names += sorted({*overlays, *(each for each, text in texts.items() if text is not None)})
     for name in names:
         try:
-            sources.append((name, _read(name)))
+            text = texts[name] if name in texts else _read(name)
         except ConfigError as error:
             problems += error.problems
+            continue
+        if text is not None:
+            sources.append((name, text))
     try:
         config, warnings = load_with_warnings(sources, known_sysctls, known_kinds, further)
     except ConfigError as error:

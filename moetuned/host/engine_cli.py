@@ -112,6 +112,11 @@ class Engine:
         said = self._done(("inspect", "--type", "container", *wanted), _LOOK_SECONDS)
         return tuple(one for one in self._parsed(said) if one.name in names)
 
+    def ids(self) -> dict[str, str]:
+        """Ids by name of all containers that run."""
+        listed = self._done(("ps", "--no-trunc", "--format", "{{.ID}} {{.Names}}"), _LOOK_SECONDS)
+        return parse_names(listed.output.decode("utf-8", "replace"))
+
     def create(self, name: str, labels: Sequence[str], words: Sequence[str]) -> None:
         """Make a container without starting it, of an image that is here already."""
         tags = [part for label in labels for part in ("--label", label)]

@@ -120,7 +120,7 @@ def test_a_name_of_ones_own(machine: Machine) -> None:
     ],
 )
 def test_names_of_units(unit: str, name: str) -> None:
-    assert backend_adopt._name_of(unit) == name
+    assert backend_adopt.name_of_unit(unit) == name
 
 
 @pytest.mark.parametrize(

@@ -201,3 +201,16 @@ def test_a_program_that_is_missing_is_a_warning(tmp_path, make):
     program.write_text("")
     assert list(missing_places(config)) == []
     assert list(missing_places(Config(backends=[Backend("glm", supervise=make("llama-server"))]))) == []
+
+
+def test_a_file_as_it_would_be(default):
+    """What is to be written is checked with the others before it is there, and they without it."""
+    default.write_text("watch: {interval: 1s}\n")
+    path = str(default.parent / "conf.d" / "50-setup.yaml")
+    (default.parent / "conf.d" / "90-z.yaml").write_text("watch: {idle_interval: 2s}\n")
+    loaded = load_files(default_path=str(default), instead={path: "watch: {interval: 2s, idle_interval: 3s}\n"})
+    assert (loaded.config.watch.interval, loaded.config.watch.idle_interval) == ("2s", "2s")
+    assert [os.path.basename(file) for file in loaded.files] == ["moetuned.yaml", "50-setup.yaml", "90-z.yaml"]
+    (default.parent / "conf.d" / "50-setup.yaml").write_text("nonsense")
+    assert load_files(default_path=str(default), instead={path: None}).config.watch.interval == "1s"
+    assert problems(default_path=str(default), instead={path: "watch: {interval: 1h}\n"})[0].startswith(f"{path}:1: ")

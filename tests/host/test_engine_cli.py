@@ -91,3 +91,12 @@ def test_one_that_hangs_is_left_after_the_deadline(programs: Path, monkeypatch: 
 def test_a_program_that_cannot_be_run() -> None:
     with pytest.raises(ServiceError, match="absent could not be run: No such file or directory"):
         asking(("/absent",))(("ps",), 1)
+
+
+def test_names_of_what_runs(programs: Path) -> None:
+    script(programs, f'echo "$@" >{programs}/words; echo {"a" * 64} llama,alias; echo rubbish')
+    assert Engine("docker").ids() == {"llama": "a" * 64, "alias": "a" * 64}
+    assert (programs / "words").read_text() == "ps --no-trunc --format {{.ID}} {{.Names}}\n"
+    script(programs, "exit 1")
+    with pytest.raises(ServiceError, match="docker ps failed with code 1"):
+        Engine("docker").ids()

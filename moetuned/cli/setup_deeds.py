@@ -1,0 +1,208 @@
+"""Carries out what `moetunectl setup` planned: files in one go, then adoptions, then services. The record is on the disk before."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Sequence
+
+from moetuned.api.client import Client
+from moetuned.api.errors import DaemonError
+from moetuned.api.socket_path import DEFAULT_SOCKET
+from moetuned.cli.backend_adopt import adopt_unit, undo_adoption
+from moetuned.cli.setup_dialog import deed_words, done_words
+from moetuned.decide.setup_plan import SERVICE
+from moetuned.decide.unit_adoption import AdoptionError
+from moetuned.host.environment_file import forget
+from moetuned.host.service import ServiceError
+from moetuned.host.setup_record import remove_unit_state, write_record
+from moetuned.host.system_file import replace_files
+from moetuned.host.system_program import ProgramError, run_program
+from moetuned.host.systemd_unit import DIRECTORY, reload_units, unit_status
+from moetuned.schema.setup import PlannedDeed, SetupRecord, Step
+from moetuned.schema.snapshot import Snapshot
+from moetuned.schema.verdict import Phase
+
+ANSWER_SECONDS = 60.0
+SEEN_SECONDS = 10.0
+_ACT_SECONDS = 150.0
+_POLL_SECONDS = 0.2
+_ASK_SECONDS = 2.0
+
+Say = Callable[[str], None]
+
+
+class DeedError(Exception):
+    """A step was not done; the text is one sentence that says which and why, and what is left."""
+
+
+def check_writable(deeds: Sequence[PlannedDeed]) -> None:
+    """Raises DeedError where a file could not be written or removed."""
+    for deed in deeds:
+        if deed.step not in (Step.WRITE, Step.REMOVE):
+            continue
+        directory = os.path.dirname(deed.target)
+        while directory != "/" and not os.path.isdir(directory):
+            directory = os.path.dirname(directory)
+        try:
+            writable = not os.statvfs(directory).f_flag & os.ST_RDONLY and os.access(directory, os.W_OK)
+        except OSError as error:
+            raise DeedError(f"{directory}: {error.strerror}. Nothing was changed") from error
+        if not writable:
+            raise DeedError(f"{deed.target} cannot be written: {directory} is read-only. Nothing was changed")
+
+
+def carry_out(deeds: Sequence[PlannedDeed], record: SetupRecord, directory: str, say: Say) -> list[str]:
+    """All of them, in order; what was done, in words. Raises DeedError. `directory`: where the record lies."""
+    done: list[str] = []
+    try:
+        write_record(directory, record)
+    except OSError as error:
+        raise DeedError(
+            f"what setup does cannot be noted ({error.filename or directory}: {error.strerror}). Nothing was changed"
+        ) from error
+    files = [deed for deed in deeds if deed.step in (Step.WRITE, Step.REMOVE)]
+    if files:
+        say("writing files")
+        try:
+            replace_files(_texts(files))
+        except OSError as error:
+            raise DeedError(f"{error.filename or files[0].target}: {error.strerror}. Nothing was changed") from error
+        done += map(done_words, files)
+    for deed in deeds:
+        if deed in files:
+            continue
+        say(deed_words(deed))
+        try:
+            _do(deed)
+        except (ServiceError, AdoptionError, ProgramError) as error:
+            raise DeedError(
+                f"could not {deed_words(deed)}: {error}. What was done before stays; mend it and run setup again, or take all of it back: "
+                "sudo moetunectl setup --undo"
+            ) from error
+        done.append(done_words(deed))
+    stopped = {deed.target for deed in deeds if deed.step is Step.STOP_BACKEND}
+    removed = {deed.target for deed in deeds if deed.step is Step.REMOVE}
+    left = SetupRecord(
+        tuple(each for each in record.files if each not in removed),
+        record.adopted,
+        tuple(each for each in record.enabled if each not in stopped),
+        record.directories,
+    )
+    if left != record:
+        with contextlib.suppress(OSError):  # too much in the record harms nobody
+            write_record(directory, left)
+    return done
+
+
+def _texts(files: Sequence[PlannedDeed]) -> dict[str, str | None]:
+    texts: dict[str, str | None] = {}
+    for deed in files:
+        if deed.edited:
+            texts[f"{deed.target}.bak"] = deed.before
+        texts[deed.target] = deed.after
+    return texts
+
+
+def _do(deed: PlannedDeed) -> None:
+    """Raises ServiceError, AdoptionError, ProgramError."""
+    match deed.step:
+        case Step.ADOPT:
+            adopt_unit(deed.target, deed.name, write=True)
+        case Step.START_BACKEND:
+            _systemctl("enable", deed.target)
+            _systemctl("restart", deed.target)
+        case Step.RESTART_BACKEND:
+            _systemctl("try-restart", deed.target)
+        case Step.STOP_BACKEND:
+            stop_unit(deed.target)
+        case Step.START_SERVICE:
+            _systemctl("enable", deed.target)
+            _systemctl("start", deed.target)
+        case Step.RELOAD_SERVICE:
+            _systemctl("reload", deed.target)
+
+
+def _systemctl(verb: str, *arguments: str) -> None:
+    run_program("systemctl", ("--no-ask-password", verb, *arguments), "systemd", _ACT_SECONDS)
+
+
+def stop_unit(unit: str) -> None:
+    """Stop and disable it, and what systemd keeps for one that is moetuned's own; one that is gone is stopped. Raises ServiceError, ProgramError."""
+    if unit_status(unit).load_state == "not-found":
+        return
+    _systemctl("disable", "--now", unit)
+    with contextlib.suppress(ProgramError):  # it did not fail
+        _systemctl("reset-failed", unit)
+    if unit == SERVICE:
+        return
+    name = unit.partition("@")[2].removesuffix(".service")
+    with contextlib.suppress(OSError, ValueError):
+        remove_unit_state(name)
+    with contextlib.suppress(OSError, ValueError):
+        forget(name, DIRECTORY)
+
+
+def take_back(deeds: Sequence[PlannedDeed], directories: Sequence[str], state: str, say: Say) -> list[str]:
+    """All that setup made, as `undo_deeds` orders it; then the record goes. Raises DeedError; the record stays then."""
+    done: list[str] = []
+    for deed in deeds:
+        words = done_words(deed) if deed.step is not Step.ADOPT else f"give {deed.target} back"
+        say(words)
+        try:
+            if deed.step is Step.REMOVE:
+                replace_files({deed.target: None})
+            elif deed.step is Step.ADOPT:
+                undo_adoption(deed.target)
+            else:
+                _do(deed)
+        except (ServiceError, AdoptionError, ProgramError) as error:
+            raise DeedError(f"could not {words}: {error}. Look at it and run this again") from error
+        except OSError as error:
+            raise DeedError(
+                f"{error.filename or deed.target}: {error.strerror}. Look at it and run this again"
+            ) from error
+        done.append(words)
+    for directory in sorted(directories, key=len, reverse=True):
+        with contextlib.suppress(OSError):  # something else is in it
+            os.rmdir(directory)
+    try:
+        write_record(state, SetupRecord())
+    except OSError as error:
+        raise DeedError(f"{error.filename or state}: {error.strerror}. All was taken back") from error
+    with contextlib.suppress(OSError):
+        reload_units()
+    return done
+
+
+def wait_for_daemon(names: Sequence[str], draw: Say) -> Snapshot:
+    """What the daemon knows once it answers and has seen these backends run, or has been given ten seconds for that. Raises DeedError."""
+    client = Client(DEFAULT_SOCKET, _ASK_SECONDS)
+    began = time.monotonic()
+    last: Snapshot | None = None
+    while True:
+        draw("waiting for moetuned to answer" if last is None else "waiting for moetuned to see its backends")
+        try:
+            last = client.status()
+            problem = ""
+        except DaemonError as error:
+            problem = str(error)
+        waited = time.monotonic() - began
+        if last is not None and not problem:
+            if _all_seen(last, names) or waited > SEEN_SECONDS:
+                return last
+        elif waited > ANSWER_SECONDS:
+            raise DeedError(
+                f"moetuned does not answer within {ANSWER_SECONDS:.0f} s ({problem}); see its log: journalctl -u moetuned -e"
+            )
+        time.sleep(_POLL_SECONDS)
+
+
+def _all_seen(snapshot: Snapshot, names: Sequence[str]) -> bool:
+    """Whether each of them runs, has answered and is known for what it is: a process is found before systemd has told whose it is."""
+    known = {
+        each.name: each.pid for each in snapshot.backends if each.verdict.phase not in (Phase.UNKNOWN, Phase.ABSENT)
+    }
+    found = [each.pid for each in snapshot.backends if each.discovered]
+    return all(known.get(name) is not None and known[name] not in found for name in names)

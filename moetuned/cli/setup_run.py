@@ -1,0 +1,312 @@
+"""One run of `moetunectl setup` from the first look to the last word, and one of `--undo`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+import time
+from collections.abc import Mapping
+
+import click
+import msgspec
+
+from moetuned.cli import setup_deeds, setup_dialog
+from moetuned.cli.backend_adopt import adopt_unit
+from moetuned.cli.backend_client import fail, on_a_terminal, say
+from moetuned.cli.progress_line import Elapsed
+from moetuned.cli.setup_facts import CONFIG_PATH, gather, load_checked
+from moetuned.cli.tune_options import print_json
+from moetuned.decide.setup_plan import make_plan, undo_deeds
+from moetuned.decide.setup_questions import chosen
+from moetuned.decide.unit_adoption import Adoption, AdoptionError
+from moetuned.host.service import ServiceError
+from moetuned.host.setup_record import read_record
+from moetuned.host.system_file import read_system_file
+from moetuned.parse.config_problem import ConfigError
+from moetuned.schema.setup import PlannedDeed, SetupFacts, SetupPlan, SetupRecord, SetupReport, Step, Way
+from moetuned.schema.snapshot import Snapshot
+from moetuned.state.undo_journal import default_path
+
+EXIT_NO, EXIT_USAGE, EXIT_REFUSED = 1, 2, 4
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """What the command line says. `given`: answers by their question's key, without the name of a backend."""
+
+    given: dict[str, str] = {}
+    models: tuple[str, ...] = ()
+    yes: bool = False
+    dry_run: bool = False
+    replace_edited: bool = False
+    as_json: bool = False
+
+    @property
+    def asks(self) -> bool:
+        """Whether questions are asked."""
+        return not self.yes and on_a_terminal()
+
+
+def state_directory() -> str:
+    """Where the record lies: the daemon's state directory."""
+    return os.path.dirname(default_path(os.environ.get("MOETUNED_STATE_DIR")))
+
+
+def run_setup(wanted: Wanted) -> int:
+    """The exit code. Ends the program where it cannot begin."""
+    _check(wanted)
+    facts, record = _look(wanted)
+    if not wanted.as_json:
+        setup_dialog.show_looked(facts, asks=wanted.asks)
+    try:
+        answers = _answers(facts, wanted)
+        plan = _plan(facts, answers, record)
+        if not wanted.as_json:
+            setup_dialog.show_plan(plan)
+        if not wanted.dry_run:
+            plan = _without_refused(plan, wanted)
+        _check_config(plan)
+        go = wanted.yes or wanted.dry_run or not plan.deeds or _confirmed("Do it?")
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("\nNothing was written.", err=True)
+        raise
+    if not go:
+        click.echo("Nothing was written.")
+        return EXIT_NO
+    for option in setup_dialog.unused(answers, wanted.given):
+        click.echo(f"note: {option} was not needed here", err=True)
+    report = SetupReport(dict(answers), facts.candidates, facts.looked, plan, dry_run=wanted.dry_run)
+    if wanted.dry_run:
+        if wanted.as_json:
+            print_json(report)
+        else:
+            click.echo("Nothing was written: this was a dry run.")
+        return 0
+    return _carried_out(facts, report, wanted)
+
+
+def _check(wanted: Wanted) -> None:
+    if wanted.as_json and not (wanted.yes or wanted.dry_run):
+        fail("--json asks nothing; give it --yes or --dry-run", EXIT_USAGE)
+    if not wanted.yes and not wanted.dry_run and not on_a_terminal():
+        fail(
+            "there is nobody to ask here (no terminal): take the defaults with --yes, or see them with --dry-run",
+            EXIT_USAGE,
+        )
+    if os.geteuid() != 0 and not wanted.dry_run:
+        fail(
+            "setup writes to /etc/moetuned and starts a service, so it needs root: sudo moetunectl setup. To see what it would do: moetunectl setup "
+            "--dry-run. To watch as yourself, without any of it: moetuned run --state-dir ~/.local/state/moetuned",
+            EXIT_REFUSED,
+        )
+
+
+def _look(wanted: Wanted) -> tuple[SetupFacts, SetupRecord]:
+    progress = Elapsed(sys.stderr, "setup:")
+    try:
+        record = _record()
+        return gather(wanted.models, record, progress.draw), record
+    except ConfigError as error:
+        progress.clear()
+        click.echo(str(error), err=True)
+        fail("moetuned's config has problems; mend them first (moetunectl config check). Nothing was written", EXIT_NO)
+    except ValueError as error:
+        progress.clear()
+        fail(f"{error}. Nothing was written", EXIT_USAGE)
+    finally:
+        progress.clear()
+
+
+def _record() -> SetupRecord:
+    try:
+        return read_record(state_directory())
+    except PermissionError:  # an ordinary user, who only looks
+        if os.geteuid() == 0:
+            raise
+        return SetupRecord()
+
+
+def _answers(facts: SetupFacts, wanted: Wanted) -> dict[str, str]:
+    given = dict(wanted.given)
+    if wanted.models and "backend" not in given:
+        paths = {os.path.realpath(path) for path in wanted.models}
+        given["backend"] = ",".join(
+            each.name for each in facts.candidates if each.model is not None and os.path.realpath(each.model) in paths
+        )
+    try:
+        return setup_dialog.answers_of(facts, given, ask=wanted.asks)
+    except setup_dialog.OptionError as error:
+        fail(f"{error}. Nothing was written", EXIT_USAGE)
+
+
+def _plan(facts: SetupFacts, answers: Mapping[str, str], record: SetupRecord) -> SetupPlan:
+    adoptions: dict[str, Adoption] = {}
+    notes = []
+    for each in chosen(facts, answers):
+        if each.way is not Way.UNIT or each.unit is None or each.named_in_config:
+            continue
+        try:
+            found = adopt_unit(each.unit, each.name, write=False)
+        except (ServiceError, AdoptionError) as error:
+            notes.append(f"{each.unit} cannot be adopted, so moetuned only watches it: {error}")
+            continue
+        if found.after is not None and found.after != found.before:
+            adoptions[each.unit] = Adoption(found.drop_in, found.after, found.settings, found.left_out)
+    plan = make_plan(facts, answers, adoptions, record)
+    return msgspec.structs.replace(plan, notes=(*notes, *plan.notes))
+
+
+def _without_refused(plan: SetupPlan, wanted: Wanted) -> SetupPlan:
+    """Without files that were edited and are not to be replaced; each is asked about by its name."""
+    deeds: list[PlannedDeed] = []
+    notes = list(plan.notes)
+    for deed in plan.deeds:
+        if deed.edited and not _may_replace(deed, wanted):
+            note = f"{deed.target} was edited since setup wrote it and stays as it is; to replace it: --replace-edited"
+            notes.append(note)
+            click.echo(f"note: {note}", err=True)
+            continue
+        deeds.append(deed)
+    if not any(deed.step in (Step.WRITE, Step.REMOVE) for deed in deeds):
+        deeds = [deed for deed in deeds if deed.step not in (Step.RELOAD_SERVICE, Step.RESTART_BACKEND)]
+    return msgspec.structs.replace(plan, deeds=tuple(deeds), notes=tuple(notes))
+
+
+def _may_replace(deed: PlannedDeed, wanted: Wanted) -> bool:
+    if not wanted.asks:
+        return wanted.replace_edited
+    return bool(
+        click.confirm(
+            f"{deed.target} was edited since setup wrote it. Replace it (it is kept as {deed.target}.bak)?",
+            default=False,
+        )
+    )
+
+
+def _check_config(plan: SetupPlan) -> None:
+    """The whole config as it will be, by the checks of the daemon, before anything is written."""
+    for deed in plan.deeds:
+        if deed.target == CONFIG_PATH:
+            try:
+                load_checked({CONFIG_PATH: deed.after})
+            except ConfigError as error:
+                click.echo(str(error), err=True)
+                fail("moetuned would not start with this config. Nothing was written", EXIT_NO)
+
+
+def _confirmed(question: str) -> bool:
+    return bool(click.confirm(question, default=True))
+
+
+def _carried_out(facts: SetupFacts, report: SetupReport, wanted: Wanted) -> int:
+    quiet = wanted.as_json
+    progress = Elapsed(sys.stderr, "setup:")
+    plan = report.plan
+    try:
+        if plan.deeds:
+            setup_deeds.check_writable(plan.deeds)
+            done = setup_deeds.carry_out(
+                plan.deeds, plan.record, state_directory(), lambda _: None if quiet else progress.draw(_)
+            )
+            report = msgspec.structs.replace(report, done=tuple(done))
+        progress.clear()
+        if not quiet:
+            for words in report.done:
+                say(f"done: {words}")
+        snapshot = None
+        if facts.systemd and facts.service.installed:
+            names = [each.name for each in chosen(facts, report.answers)]
+            snapshot = setup_deeds.wait_for_daemon(names, progress.draw)
+            progress.clear()
+    except setup_deeds.DeedError as error:
+        progress.clear()
+        fail(str(error), EXIT_NO)
+    if snapshot is not None:
+        report = msgspec.structs.replace(report, status=_headline(snapshot))
+    if wanted.as_json:
+        print_json(report)
+    else:
+        _show_end(facts, snapshot)
+    return 0
+
+
+def _headline(snapshot: Snapshot) -> str:
+    from moetuned.decide.headline import headlines
+
+    return headlines(snapshot, time.time())[0].text
+
+
+def _show_end(facts: SetupFacts, snapshot: Snapshot | None) -> None:
+    if snapshot is not None:
+        from moetuned.cli.status import wants_colour
+        from moetuned.cli.status_view import render
+
+        columns = min(shutil.get_terminal_size().columns, 120)
+        colour = wants_colour()
+        click.echo()
+        click.echo(render(snapshot, columns, colour, time.time(), whole=True), nl=False, color=True if colour else None)
+        click.echo()
+        say(
+            "Next: moetunectl status --watch while you use the model. What would be done when memory runs out: moetunectl relief plan."
+        )
+    elif not facts.systemd:
+        say("Next: run moetuned with sudo moetuned run, then moetunectl status.")
+    else:
+        say("Next: moetunectl status.")
+    say("To change an answer run setup again; to take all of it back: sudo moetunectl setup --undo.")
+
+
+def run_undo(wanted: Wanted) -> int:
+    """The exit code."""
+    if wanted.given or wanted.models:
+        fail("--undo takes no answers", EXIT_USAGE)
+    _check(wanted)
+    try:
+        record = _record()
+        texts = {path: text for path in (CONFIG_PATH, *record.files) if (text := read_system_file(path)) is not None}
+    except ValueError as error:
+        fail(str(error), EXIT_NO)
+    deeds, kept = undo_deeds(record, texts, CONFIG_PATH, service_active=_service_runs())
+    plan = SetupPlan(deeds, record, tuple(f"{path} was edited since setup wrote it, and stays" for path in kept))
+    if not deeds and not kept and record == SetupRecord():
+        if wanted.as_json:
+            print_json(SetupReport({}, (), (), plan, dry_run=wanted.dry_run))
+        else:
+            click.echo("Nothing to take back: setup has made nothing here.")
+        return 0
+    if not wanted.as_json:
+        setup_dialog.show_plan(plan)
+    if wanted.dry_run:
+        click.echo("Nothing was changed: this was a dry run.") if not wanted.as_json else print_json(
+            SetupReport({}, (), (), plan, dry_run=True)
+        )
+        return 0
+    if not wanted.yes and not _confirmed("Take it back?"):
+        click.echo("Nothing was changed.")
+        return EXIT_NO
+    progress = Elapsed(sys.stderr, "setup:")
+    try:
+        done = setup_deeds.take_back(deeds, record.directories, state_directory(), progress.draw)
+    except setup_deeds.DeedError as error:
+        progress.clear()
+        fail(str(error), EXIT_NO)
+    progress.clear()
+    if wanted.as_json:
+        print_json(SetupReport({}, (), (), plan, done=tuple(done)))
+        return 0
+    for words in done:
+        say(f"done: {words}")
+    for path in kept:
+        say(f"kept: {path}, which was edited; remove it by hand if you do not need it")
+    return 0
+
+
+def _service_runs() -> bool:
+    from moetuned.decide.setup_plan import SERVICE
+    from moetuned.host.service_manager import is_booted
+    from moetuned.host.systemd_unit import unit_status
+
+    with contextlib.suppress(ServiceError):
+        return is_booted() and unit_status(SERVICE).active_state in ("active", "reloading")
+    return False

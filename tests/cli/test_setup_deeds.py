@@ -1,0 +1,144 @@
+"""Plans carried out on files of the test's own, with a systemctl that only takes notes; what fails leaves what it says it leaves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moetuned.cli import setup_deeds
+from moetuned.cli.setup_deeds import DeedError, carry_out, take_back
+from moetuned.host.setup_record import read_record
+from moetuned.host.system_program import ProgramError
+from moetuned.parse.unit_status import UnitStatus
+from moetuned.schema.setup import PlannedDeed, SetupRecord, Step
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What systemctl is asked; a unit called broken.service does not start."""
+    found: list[str] = []
+
+    def run_program(name: str, arguments: Any, *_: object) -> None:
+        found.append(" ".join(arguments[1:]))
+        if "broken" in arguments[-1]:
+            raise ProgramError("systemctl failed with code 1")
+
+    monkeypatch.setattr(setup_deeds, "run_program", run_program)
+    monkeypatch.setattr(setup_deeds, "reload_units", lambda: None)
+    monkeypatch.setattr(setup_deeds, "forget", lambda *_: None)
+    monkeypatch.setattr(setup_deeds, "remove_unit_state", lambda *_: None)
+    monkeypatch.setattr(
+        setup_deeds,
+        "unit_status",
+        lambda unit: UnitStatus(unit, "not-found" if "gone" in unit else "loaded", "active", ""),
+    )
+    return found
+
+
+def do(tmp_path: Path, *deeds: PlannedDeed, record: SetupRecord = SetupRecord(files=("x",))) -> list[str]:  # noqa: B008  frozen
+    return carry_out(deeds, record, str(tmp_path / "state"), lambda _: None)
+
+
+def test_files_then_units_then_the_service(tmp_path: Path, asked: list[str]) -> None:
+    path = tmp_path / "conf.d/50-setup.yaml"
+    done = do(
+        tmp_path,
+        PlannedDeed(Step.WRITE, str(path), "why", after="new"),
+        PlannedDeed(Step.START_BACKEND, "moetuned-backend@glm.service", "why"),
+        PlannedDeed(Step.START_SERVICE, "moetuned.service", "why"),
+        PlannedDeed(Step.RELOAD_SERVICE, "moetuned.service", "why"),
+    )
+    assert path.read_text() == "new"
+    assert asked == [
+        "enable moetuned-backend@glm.service", "restart moetuned-backend@glm.service", "enable moetuned.service", "start moetuned.service",
+        "reload moetuned.service",
+    ]  # fmt: skip
+    assert len(done) == 4
+    assert read_record(str(tmp_path / "state")).files == ("x",)
+
+
+def test_what_was_edited_is_kept_beside_it(tmp_path: Path, asked: list[str]) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text("edited")
+    do(tmp_path, PlannedDeed(Step.WRITE, str(path), "why", before="edited", after="new", edited=True))
+    assert path.read_text() == "new"
+    assert (tmp_path / "a.yaml.bak").read_text() == "edited"
+
+
+def test_of_files_all_are_written_or_none(tmp_path: Path, asked: list[str]) -> None:
+    (tmp_path / "file").touch()
+    first, second = tmp_path / "a.yaml", tmp_path / "file/b.yaml"
+    with pytest.raises(DeedError, match="Nothing was changed"):
+        do(
+            tmp_path,
+            PlannedDeed(Step.WRITE, str(first), "why", after="new"),
+            PlannedDeed(Step.WRITE, str(second), "why", after="new"),
+            PlannedDeed(Step.START_SERVICE, "moetuned.service", "why"),
+        )
+    assert not first.exists()
+    assert asked == []
+
+
+def test_without_a_record_nothing_is_done(tmp_path: Path, asked: list[str]) -> None:
+    (tmp_path / "state").touch()
+    with pytest.raises(DeedError, match="cannot be noted"):
+        do(tmp_path, PlannedDeed(Step.WRITE, str(tmp_path / "a"), "why", after="new"))
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_step_that_fails_is_named_and_the_record_stays(tmp_path: Path, asked: list[str]) -> None:
+    with pytest.raises(DeedError, match=r"could not start broken.service: why: systemctl failed.*setup --undo"):
+        do(
+            tmp_path,
+            PlannedDeed(Step.START_BACKEND, "broken.service", "why"),
+            PlannedDeed(Step.START_SERVICE, "moetuned.service", "why"),
+        )
+    assert asked == ["enable broken.service"]
+    assert read_record(str(tmp_path / "state")) == SetupRecord(files=("x",))
+
+
+def test_what_is_given_up_leaves_the_record(tmp_path: Path, asked: list[str]) -> None:
+    path = tmp_path / "a.env"
+    path.write_text("a")
+    record = SetupRecord(files=(str(path), "b"), enabled=("old.service", "moetuned.service"))
+    do(
+        tmp_path,
+        PlannedDeed(Step.REMOVE, str(path), "why", before="a"),
+        PlannedDeed(Step.STOP_BACKEND, "old.service", "why"),
+        record=record,
+    )
+    assert not path.exists()
+    assert read_record(str(tmp_path / "state")) == SetupRecord(files=("b",), enabled=("moetuned.service",))
+    assert asked[0] == "disable --now old.service"
+
+
+def test_all_is_taken_back(tmp_path: Path, asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    given_back: list[str] = []
+    monkeypatch.setattr(setup_deeds, "undo_adoption", given_back.append)
+    directory = tmp_path / "etc/conf.d"
+    directory.mkdir(parents=True)
+    (directory / "50-setup.yaml").write_text("x")
+    do(tmp_path)
+    deeds = (
+        PlannedDeed(Step.STOP_BACKEND, "moetuned.service", "why"),
+        PlannedDeed(Step.STOP_BACKEND, "gone.service", "why"),
+        PlannedDeed(Step.REMOVE, str(directory / "50-setup.yaml"), "why", before="x"),
+        PlannedDeed(Step.ADOPT, "llama.service", "why"),
+    )
+    done = take_back(deeds, (str(tmp_path / "etc"), str(directory)), str(tmp_path / "state"), lambda _: None)
+    assert len(done) == 4
+    assert not (tmp_path / "etc").exists()
+    assert not (tmp_path / "state").exists()
+    assert given_back == ["llama.service"]
+    assert asked == ["disable --now moetuned.service", "reset-failed moetuned.service"]
+
+
+def test_what_cannot_be_taken_back_keeps_the_record(tmp_path: Path, asked: list[str]) -> None:
+    do(tmp_path)
+    with pytest.raises(DeedError, match=r"could not stop and disable broken\.service"):
+        take_back(
+            (PlannedDeed(Step.STOP_BACKEND, "broken.service", "why"),), (), str(tmp_path / "state"), lambda _: None
+        )
+    assert read_record(str(tmp_path / "state")) == SetupRecord(files=("x",))
