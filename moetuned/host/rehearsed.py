@@ -12,14 +12,14 @@ import moetuned
 from moetuned.host.bounded_program import SYSTEM_PATH, printable_lines, run_bounded
 from moetuned.schema.capability import Capability, RehearsalFacts
 
-PATIENCE_SECONDS = 40.0
+PATIENCE_SECONDS = 60.0
 """More than all tries take: to start an interpreter takes long while memory is short."""
 _ANSWER_BYTES = 4 << 20
 _START = "import sys; sys.path.insert(0, sys.argv[1]); from moetuned.host.rehearsing import main; sys.exit(main())"
 
 
 def rehearsed(facts: RehearsalFacts) -> tuple[Capability, ...]:
-    """What came of each. Blocks for about half a second, at most 40 s. Raises OSError with why nothing is known."""
+    """What came of each. Blocks for about half a second, at most a minute. Raises OSError with why nothing is known."""
     above = os.path.dirname(os.path.dirname(os.path.abspath(moetuned.__file__)))
     try:
         ended = run_bounded(

@@ -21,11 +21,11 @@ from moetuned.host import rehearsals
 from moetuned.host.rehearsal_answers import no, of_error, unknown
 from moetuned.schema.capability import Answer, Capability, Found, Need, RehearsalFacts
 
-TRY_SECONDS = 1.0
-"""What takes longer is not known."""
+TRY_SECONDS = 4.0
+"""What takes longer is not known. All take milliseconds on a machine that has time."""
 AT_ONCE = 4
 LIMIT_BYTES = 1 << 20
-ALL_SECONDS = 20.0
+ALL_SECONDS = 30.0
 """After this nothing more is begun."""
 _ANSWER_BYTES = 16 << 10
 

@@ -6,19 +6,17 @@ What is tried on one that is there anyway must not change it: an empty call, sig
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import select
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 
 NOBODY = 65534
 """The overflow user and group (include/linux/highuid.h)."""
-LIFE_SECONDS = 5
-_READY_SECONDS = 0.5
-_PR_SET_PDEATHSIG = 1
+_READY_SECONDS = 2.0
+_MOST_DESCRIPTORS = 1 << 16
 _MOST_LOOKED_AT = 20_000
 
 
@@ -30,49 +28,59 @@ class Stranger(msgspec.Struct, frozen=True):
 
 
 @contextlib.contextmanager
-def stranger() -> Iterator[Stranger | None]:
-    """One for the time of the context; None: there is none, and none can be made. Call it in a process with one thread only."""
-    child, reading = _fork()
+def waiting_child(prepare: Callable[[], None] = lambda: None) -> Iterator[int | None]:
+    """A child of ours that waits, for the time of the context, after `prepare`; None: it was refused that, or killed for it.
+
+    Call it in a process with one thread only. The child ends when its pipe does, so also where we may not signal it, or are killed.
+    """
+    (ready, tell), (hold, held) = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            _close_all_but(tell, hold)
+            prepare()
+            os.write(tell, b"1")
+            os.read(hold, 1)
+        finally:
+            os._exit(0)
+    os.close(tell)
+    os.close(hold)
     try:
-        if _became_nobody(reading):
-            yield Stranger(child, ours=True)
-        else:
-            other = _any_other()
-            yield None if other is None else Stranger(other, ours=False)
+        poll = select.poll()
+        poll.register(ready, select.POLLIN)
+        yield child if poll.poll(_READY_SECONDS * 1000) and os.read(ready, 1) == b"1" else None
     finally:
-        os.close(reading)
-        with contextlib.suppress(ProcessLookupError):
+        os.close(ready)
+        os.close(held)
+        with contextlib.suppress(OSError):
             os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
 
 
-def _fork() -> tuple[int, int]:
-    """A child that becomes nobody and says so; its pid and where it says it."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child:
-        os.close(writing)
-        return child, reading
-    try:
-        os.close(reading)
-        # Ended with us whatever becomes of us, and by itself where even that is refused.
-        signal.setitimer(signal.ITIMER_REAL, LIFE_SECONDS)
-        os.setgroups([])
-        os.setresgid(NOBODY, NOBODY, NOBODY)
-        os.setresuid(NOBODY, NOBODY, NOBODY)
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
-        os.write(writing, b"1")
-        while True:
-            signal.pause()
-    finally:
-        os._exit(1)
+@contextlib.contextmanager
+def stranger() -> Iterator[Stranger | None]:
+    """One for the time of the context; None: there is none, and none can be made. See `waiting_child`."""
+    with waiting_child(_become_nobody) as child:
+        if child is not None and os.geteuid() != NOBODY:
+            yield Stranger(child, ours=True)
+        else:
+            other = _any_other()
+            yield None if other is None else Stranger(other, ours=False)
 
 
-def _became_nobody(reading: int) -> bool:
-    """An end of file is a child that was refused, or killed for it."""
-    poll = select.poll()
-    poll.register(reading, select.POLLIN)
-    return os.geteuid() != NOBODY and bool(poll.poll(_READY_SECONDS * 1000)) and os.read(reading, 1) == b"1"
+def _become_nobody() -> None:
+    """Raises PermissionError."""
+    os.setgroups([])
+    os.setresgid(NOBODY, NOBODY, NOBODY)
+    os.setresuid(NOBODY, NOBODY, NOBODY)
+
+
+def _close_all_but(*kept: int) -> None:
+    """Whoever waits for the end of a pipe of ours must not wait for the child."""
+    first = 3
+    for one in (*sorted(kept), _MOST_DESCRIPTORS):
+        os.closerange(first, one)
+        first = one + 1
 
 
 def _any_other() -> int | None:

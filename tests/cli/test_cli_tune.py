@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from tune_over_fake import as_json, run
 
 from moetuned import tunables
 from moetuned.cli import tune, tune_options
+from moetuned.schema.capability import Action, Answer, Capabilities, Capability
 from moetuned.schema.tunable import Cell, Codec, Place
 from moetuned.state import borrowed_setting
 from moetuned.state.undo_journal import open_journal
@@ -326,3 +328,14 @@ def test_verify_in_observe_says_which_files_set_values_at_boot(root: Path, kerne
 def test_each_has_examples(command: str) -> None:
     text = CliRunner().invoke(tune.command, [command, "--help"]).stdout
     assert f"moetunectl tune {command}" in text.partition("Examples:")[2]
+
+
+def test_a_plan_says_what_a_daemon_that_runs_cannot_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = Capability("setting_files", PRESSURE, (Action.CHANGE_SETTING,), Answer.NO, "read-only file system")
+    other = Capability("signals", "kill", (Action.PAUSE,), Answer.NO, "not permitted")
+    found = Capabilities("done", capabilities=(refused, refused, other))
+    monkeypatch.setattr("moetuned.api.client.Client.capabilities", lambda _client: found)
+    said = CliRunner().invoke(tune.command, ["plan", "--profile", "moe-offload", "--json"])
+    notes = json.loads(said.stdout)["notes"]
+    told = [note for note in notes if "from its sandbox" in note]
+    assert told == [f"the daemon cannot do that from its sandbox: {PRESSURE}: read-only file system"]

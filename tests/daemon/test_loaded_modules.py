@@ -49,7 +49,8 @@ _SELDOM_OURS = (
     "moetuned.alerts.alertmanager", "moetuned.alerts.desktop", "moetuned.alerts.exec", "moetuned.alerts.mail", "moetuned.alerts.ntfy",
     "moetuned.alerts.webhook", "moetuned.api.client", "moetuned.api.metric_catalogue", "moetuned.api.metrics", "moetuned.cli",
     "moetuned.decide.explain", "moetuned.decide.unit_adoption", "moetuned.host.container", "moetuned.host.engine_cli",
-    "moetuned.host.fit_params", "moetuned.host.http_post", "moetuned.host.read_ahead_measure", "moetuned.host.script_service",
+    "moetuned.host.fit_params", "moetuned.host.http_post", "moetuned.host.read_ahead_measure", "moetuned.host.rehearsals",
+    "moetuned.host.rehearsing", "moetuned.host.script_service", "moetuned.host.stranger",
     "moetuned.host.swap_files", "moetuned.host.swap_host", "moetuned.host.systemd_unit", "moetuned.parse.config_sample",
     "moetuned.state.swap_file", "moetuned.state.trace",
 )  # fmt: skip

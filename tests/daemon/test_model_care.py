@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import msgspec
 import pytest
@@ -14,6 +16,7 @@ from moetuned.daemon import model_care as module
 from moetuned.daemon.loop import Loop
 from moetuned.daemon.model_care import ModelCare, kv_cost
 from moetuned.daemon.settings import Settings, settings_of
+from moetuned.daemon.supervisor import Supervisor
 from moetuned.daemon.watched import Watched
 from moetuned.decide.warm_plan import KnownUse
 from moetuned.gguf.experts import expert_slices
@@ -22,6 +25,7 @@ from moetuned.host.processes import ProcessIdentity
 from moetuned.host.spawn import StartError
 from moetuned.host.warming import WarmProgress
 from moetuned.schema.backend_description import BackendDescription
+from moetuned.schema.capability import Action, TurnedOff
 from moetuned.schema.config import Config
 from moetuned.schema.heat import ExpertPages
 from moetuned.schema.model import ByteRange
@@ -44,10 +48,14 @@ class FakeHeat:
         self.paged_out: list[ByteRange] = []
         self.then: Callable[[bool], None] | None = None
         self.may_page_out: list[bool] = []
+        self.stays = 0
         self.renewed = self.warmings_noted = self.kept = 0
 
     def tick(self, _watched: Watched, _now: float, *, may_page_out: bool) -> None:
         self.may_page_out.append(may_page_out)
+
+    def note_stays(self, _watched: Watched) -> None:
+        self.stays += 1
 
     def renew(self, _watched: Watched) -> None:
         self.renewed += 1
@@ -528,3 +536,22 @@ def test_nothing_is_called_back_after_the_end(rig: Rig, small_model: Path) -> No
     assert rig.watched.warm.state == "off"
     rig.tick()
     assert len(rig.asked) == 1
+
+
+def test_what_the_machine_refuses_is_not_tried(rig: Rig, small_model: Path) -> None:
+    rig.learn(small_model)
+    rig.make_ready()
+    rig.watched.supervisor = cast("Supervisor", SimpleNamespace(note_warm_owed=lambda _owed: None))
+    off = (TurnedOff(Action.PAGE_OUT, "no CAP_SYS_NICE", "x"),)
+    rig.care.want_warm(rig.watched, "the backend has loaded")
+    rig.see_residency()
+    rig.tick(off=off)
+    assert len(rig.warmings) == 1
+    assert (rig.heat.may_page_out[-1], rig.heat.stays) == (False, 1)
+    rig.watched.warming = None
+    rig.care.want_warm(rig.watched, "somebody asked for it")
+    rig.see_residency()
+    rig.tick(off=(TurnedOff(Action.WARM, "its cgroup is read-only", "x", "glm"),))
+    assert len(rig.warmings) == 1
+    assert rig.watched.warm == WarmView("off", detail="turned off: its cgroup is read-only")
+    assert rig.watched.warm_wanted is None

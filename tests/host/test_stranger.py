@@ -34,3 +34,30 @@ def test_where_no_child_can_become_another_one_that_is_there_is_taken(monkeypatc
         monkeypatch.setattr(module.os, "listdir", lambda _path: ["1", "self"])
         with stranger() as other:
             assert other is None
+
+
+def test_it_ends_with_us_where_we_may_not_signal_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_ids: int) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "kill", refuse)
+    with stranger() as other:
+        assert other is not None
+    assert not os.path.exists(f"/proc/{other.pid}")
+
+
+def test_it_holds_no_pipe_of_ours_open() -> None:
+    reading, writing = os.pipe()
+    with module.waiting_child() as child:
+        assert child is not None
+        os.close(writing)
+        assert os.read(reading, 1) == b""
+    os.close(reading)
+
+
+def test_one_that_cannot_be_prepared_is_none() -> None:
+    def refuse() -> None:
+        raise PermissionError
+
+    with module.waiting_child(refuse) as child:
+        assert child is None

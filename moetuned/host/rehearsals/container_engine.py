@@ -20,7 +20,7 @@ from moetuned.host.system_program import find_program
 from moetuned.schema.capability import Action, Found, Need, RehearsalFacts
 
 CALLS = ()
-_SECONDS = 0.8
+_SECONDS = 3.0
 _REFUSALS = (b"permission denied", b"not permitted")
 
 

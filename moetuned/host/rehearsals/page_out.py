@@ -14,11 +14,10 @@ Do: CAP_SYS_PTRACE, CAP_SYS_NICE and CAP_FOWNER in `CapabilityBoundingSet=` in a
 from __future__ import annotations
 
 import os
-import signal
 
 from moetuned.host.page_out import Advice, may_page_out, process_madvise
 from moetuned.host.rehearsal_answers import YES, no, of_error, unknown
-from moetuned.host.stranger import stranger
+from moetuned.host.stranger import stranger, waiting_child
 from moetuned.schema.capability import Action, Found, Need, RehearsalFacts
 
 CALLS = ("process_madvise", "pidfd_open")
@@ -42,16 +41,8 @@ def rehearse(need: Need, _facts: RehearsalFacts) -> Found:
     if need.other_user:
         with stranger() as other:
             return unknown("there is no process of another user to try it on") if other is None else _advise(other.pid)
-    child = os.fork()
-    if child == 0:
-        signal.alarm(2)
-        while True:
-            signal.pause()
-    try:
-        return _advise(child)
-    finally:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+    with waiting_child() as child:
+        return unknown("no process of its own could be made") if child is None else _advise(child)
 
 
 def _advise(pid: int) -> Found:

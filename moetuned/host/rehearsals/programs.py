@@ -21,7 +21,7 @@ from moetuned.schema.capability import Action, Found, Need, RehearsalFacts
 
 CALLS = ("Popen", "execve", "fork")
 _TRUE = "/bin/true"
-_SECONDS = 0.8
+_SECONDS = 3.0
 
 
 def needs(facts: RehearsalFacts) -> tuple[Need, ...]:

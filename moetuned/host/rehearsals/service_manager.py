@@ -20,7 +20,7 @@ from moetuned.schema.capability import Action, Found, Need, RehearsalFacts
 
 CALLS = ()
 _NOBODYS = "moetuned-rehearsal-of-no-unit.service"
-_SECONDS = 0.8
+_SECONDS = 3.0
 _LIMIT_BYTES = 4096
 _CURE = "run moetuned as root with AF_UNIX in RestrictAddressFamilies="
 _REFUSALS = (

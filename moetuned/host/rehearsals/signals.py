@@ -17,7 +17,7 @@ import os
 import signal
 
 from moetuned.host.rehearsal_answers import YES, of_error, unknown
-from moetuned.host.stranger import stranger
+from moetuned.host.stranger import stranger, waiting_child
 from moetuned.schema.capability import Action, Found, Need, RehearsalFacts
 
 CALLS = ("pidfd_open", "pidfd_send_signal", "kill", "killpg", "waitpid")
@@ -43,16 +43,12 @@ def rehearse(need: Need, _facts: RehearsalFacts) -> Found:
             if other is None:
                 return unknown("there is no process of another user to try it on")
             return _signal(other.pid, (0, signal.SIGSTOP, signal.SIGCONT) if other.ours else (0,))
-    child = os.fork()
-    if child == 0:
-        signal.alarm(2)
-        while True:
-            signal.pause()
-    try:
-        return _signal(child, (0, signal.SIGSTOP, signal.SIGCONT))
-    finally:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+    with waiting_child() as child:
+        return (
+            unknown("no process of its own could be made")
+            if child is None
+            else _signal(child, (0, signal.SIGSTOP, signal.SIGCONT))
+        )
 
 
 def _signal(pid: int, numbers: tuple[int, ...]) -> Found:
