@@ -54,3 +54,12 @@ if [ -d /run/systemd/system ]; then
             fail "$unit could not be stopped; see: systemctl status $unit. Nothing was removed"
     done
 fi
+
+# The slice stays up when it is empty; what somebody else put into it runs on.
+if [ -d /run/systemd/system ]; then
+    used=
+    for unit in $(systemctl show --value --property=RequiredBy moetuned.slice); do
+        ! systemctl --quiet is-active "$unit" || used=$unit
+    done
+    [ -n "$used" ] || systemctl stop moetuned.slice 2>/dev/null || true
+fi
