@@ -57,3 +57,12 @@ if [ -d /run/systemd/system ]; then
     done
     systemctl stop moetuned.slice || true
 fi
+
+# The slice stays up when it is empty; what somebody else put into it runs on.
+if [ -d /run/systemd/system ]; then
+    used=
+    for unit in $(systemctl show --value --property=RequiredBy moetuned.slice); do
+        ! systemctl --quiet is-active "$unit" || used=$unit
+    done
+    [ -n "$used" ] || systemctl stop moetuned.slice 2>/dev/null || true
+fi
