@@ -168,7 +168,7 @@ for name in moetuned-backend@.service moetuned.slice; do
     note "file $units/$name"
     install -m 0644 "systemd/$name" "$dest$units/$name"
 done
-for name in systemd/system-preset/50-moetuned.preset sysusers.d/moetuned.conf tmpfiles.d/moetuned.conf; do
+for name in systemd/system-preset/50-moetuned.preset sysusers.d/moetuned.conf tmpfiles.d/moetuned-directories.conf; do
     note "file $lib/$name"
     install -m 0644 "systemd/${name#systemd/}" "$dest$lib/$name"
 done
@@ -198,7 +198,7 @@ if [ -n "$dest" ]; then
     say "staged in $dest"
 elif [ -d /run/systemd/system ]; then
     systemctl daemon-reload
-    systemd-tmpfiles --create "$lib/tmpfiles.d/moetuned.conf"
+    systemd-tmpfiles --create "$lib/tmpfiles.d/moetuned-directories.conf"
     # A running daemon would import what is no longer there.
     [ "$upgrade" = no ] || systemctl try-restart moetuned.service
     say "installed. Start it with: systemctl enable --now moetuned    Then: moetunectl status"

@@ -114,7 +114,7 @@ def installed(booted_systemd: BootedSystemd) -> BootedSystemd:
     )
     machine.write("/etc/systemd/system/moetuned-backend@.service.d/test.conf", f"[Service]\n{ENVIRONMENT}\n")
     machine.write("/etc/systemd/system/moetuned.service.d/test.conf", DROP_IN)
-    for name in ("sysusers.d/moetuned.conf", "tmpfiles.d/moetuned.conf"):
+    for name in ("sysusers.d/moetuned.conf", "tmpfiles.d/moetuned-directories.conf"):
         machine.write(f"/etc/{name}", (SYSTEMD / name).read_text())
     machine.write(
         "/etc/systemd/system-preset/50-moetuned.preset", (SYSTEMD / "system-preset/50-moetuned.preset").read_text()
@@ -122,7 +122,7 @@ def installed(booted_systemd: BootedSystemd) -> BootedSystemd:
     machine.write("/run/knob", "100\n")
     machine.run("mount", "--bind", "/run/knob", KNOB)
     machine.run("systemd-sysusers", "/etc/sysusers.d/moetuned.conf")
-    machine.run("systemd-tmpfiles", "--create", "/etc/tmpfiles.d/moetuned.conf")
+    machine.run("systemd-tmpfiles", "--create", "/etc/tmpfiles.d/moetuned-directories.conf")
     machine.systemctl("daemon-reload")
     return machine
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from moetuned.daemon.main import EXIT_USAGE
+from moetuned.decide.persist import SYSCTL_FILE, TMPFILES_FILE, UDEV_FILE
 from moetuned.decide.unit_adoption import VALUES, set_by
 from moetuned.parse.unit_file import UnitFile, merge_service, parse_unit_file
 
@@ -145,3 +146,9 @@ def test_it_is_exposed_to_no_more_than_its_work_needs(unit):
     if "unrecognized option" in result.stderr:
         pytest.skip("this systemd-analyze (before 250) takes no file")
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_what_persist_writes_hides_no_file_that_is_shipped():
+    """Of two files with one name in different directories only that in /etc is read (tmpfiles.d(5), sysctl.d(5))."""
+    shipped = {path.name for path in (ROOT / "systemd").rglob("*") if path.is_file()}
+    assert not {Path(file).name for file in (SYSCTL_FILE, TMPFILES_FILE, UDEV_FILE)} & shipped
