@@ -150,5 +150,6 @@ def test_it_is_exposed_to_no_more_than_its_work_needs(unit):
 
 def test_what_persist_writes_hides_no_file_that_is_shipped():
     """Of two files with one name in different directories only that in /etc is read (tmpfiles.d(5), sysctl.d(5))."""
-    shipped = {path.name for path in (ROOT / "systemd").rglob("*") if path.is_file()}
-    assert not {Path(file).name for file in (SYSCTL_FILE, TMPFILES_FILE, UDEV_FILE)} & shipped
+    shipped = {str(path.relative_to(ROOT / "systemd")) for path in (ROOT / "systemd").rglob("*") if path.is_file()}
+    assert "tmpfiles.d/moetuned-directories.conf" in shipped
+    assert not {file.removeprefix("/etc/") for file in (SYSCTL_FILE, TMPFILES_FILE, UDEV_FILE)} & shipped
