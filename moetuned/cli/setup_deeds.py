@@ -148,12 +148,12 @@ def take_back(deeds: Sequence[PlannedDeed], directories: Sequence[str], state: s
     """All that setup made, as `undo_deeds` orders it; then the record goes. Raises DeedError; the record stays then."""
     done: list[str] = []
     for deed in deeds:
-        words = done_words(deed) if deed.step is not Step.ADOPT else f"give {deed.target} back"
+        words = done_words(deed)
         say(words)
         try:
             if deed.step is Step.REMOVE:
                 replace_files({deed.target: None})
-            elif deed.step is Step.ADOPT:
+            elif deed.step is Step.GIVE_BACK:
                 undo_adoption(deed.target)
             else:
                 _do(deed)

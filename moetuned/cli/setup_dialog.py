@@ -17,6 +17,7 @@ _VERBS: Mapping[Step, str] = {
     Step.WRITE: "write",
     Step.REMOVE: "remove",
     Step.ADOPT: "adopt the unit",
+    Step.GIVE_BACK: "give back the unit",
     Step.START_BACKEND: "start",
     Step.RESTART_BACKEND: "restart",
     Step.STOP_BACKEND: "stop and disable",
@@ -144,7 +145,7 @@ def show_plan(plan: SetupPlan) -> None:
     for number, deed in enumerate(plan.deeds, 1):
         click.echo()
         _wrapped(deed_words(deed), "     ", f"  {number}. ")
-        if deed.before is not None or deed.after is not None:
+        if deed.step is not Step.REMOVE and (deed.before is not None or deed.after is not None):
             show_change(deed)
     click.echo()
     for note in plan.notes:

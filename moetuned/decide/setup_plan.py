@@ -173,7 +173,7 @@ def undo_deeds(
             case _:
                 kept.append(path)
     deeds += [
-        PlannedDeed(Step.ADOPT, unit, "setup adopted it; from its next start on it is as its own files say")
+        PlannedDeed(Step.GIVE_BACK, unit, "setup adopted it; from its next start on it is as its own files say")
         for unit in record.adopted
     ]
     if service_active and SERVICE not in record.enabled and any(each.target == config_path for each in deeds):

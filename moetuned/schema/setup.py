@@ -128,6 +128,7 @@ class Step(StrEnum):
     WRITE = "write"
     REMOVE = "remove"
     ADOPT = "adopt"
+    GIVE_BACK = "give_back"
     START_BACKEND = "start_backend"
     RESTART_BACKEND = "restart_backend"
     STOP_BACKEND = "stop_backend"

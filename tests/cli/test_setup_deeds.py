@@ -125,7 +125,7 @@ def test_all_is_taken_back(tmp_path: Path, asked: list[str], monkeypatch: pytest
         PlannedDeed(Step.STOP_BACKEND, "moetuned.service", "why"),
         PlannedDeed(Step.STOP_BACKEND, "gone.service", "why"),
         PlannedDeed(Step.REMOVE, str(directory / "50-setup.yaml"), "why", before="x"),
-        PlannedDeed(Step.ADOPT, "llama.service", "why"),
+        PlannedDeed(Step.GIVE_BACK, "llama.service", "why"),
     )
     done = take_back(deeds, (str(tmp_path / "etc"), str(directory)), str(tmp_path / "state"), lambda _: None)
     assert len(done) == 4

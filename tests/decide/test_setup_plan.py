@@ -119,7 +119,7 @@ def test_all_of_it_is_taken_back(path: Path) -> None:
     assert {deed.target for deed in deeds if deed.step is Step.REMOVE} == set(texts)
     stopped = {deed.target for deed in deeds if deed.step is Step.STOP_BACKEND}
     assert stopped == {deed.target for deed in plan.deeds if deed.step in (Step.START_BACKEND, Step.START_SERVICE)}
-    assert {deed.target for deed in deeds if deed.step is Step.ADOPT} == set(machine.adoptions)
+    assert {deed.target for deed in deeds if deed.step is Step.GIVE_BACK} == set(machine.adoptions)
     reloads = any(deed.step is Step.RELOAD_SERVICE for deed in deeds)
     assert reloads == (SERVICE not in stopped)
 
