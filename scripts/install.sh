@@ -2,7 +2,8 @@
 # Puts moetuned on this machine. Run as root from a checkout: sudo make install
 #   /opt/moetuned          the program in a venv of its own, and a list of all that was installed
 #   PREFIX/bin             links moetuned and moetunectl (PREFIX: /usr/local)
-#   PREFIX/lib/systemd     the units (/etc/systemd/system when PREFIX is not one that systemd looks in)
+#   PREFIX/lib/systemd     the units and their preset, and beside it sysusers.d and tmpfiles.d (below /etc when PREFIX is not one that
+#                          systemd looks in)
 #   PREFIX/share           man pages, and completion for bash, zsh and fish
 #   /etc/moetuned          config, conf.d, hooks.d and backends; what is there already is never overwritten
 # With DESTDIR everything goes below that directory and nothing of the running machine is touched (no group, no systemd).
@@ -34,9 +35,10 @@ case $dest in
 esac
 dest=${dest%/}
 case $prefix in
-    /usr | /usr/local) units=$prefix/lib/systemd/system ;;
-    *) units=/etc/systemd/system ;;
+    /usr | /usr/local) lib=$prefix/lib ;;
+    *) lib=/etc ;;
 esac
+units=$lib/systemd/system
 
 if [ -z "$dest" ] && [ "$(id -u)" != 0 ]; then
     fail "installing needs root; run: sudo make install (or set DESTDIR)"
@@ -145,6 +147,9 @@ config() {
 if ours "dir /opt"; then note "dir /opt"; fi
 directory "$prefix/bin"
 directory "$units"
+directory "$lib/systemd/system-preset"
+directory "$lib/sysusers.d"
+directory "$lib/tmpfiles.d"
 directory "$etc/conf.d"
 directory "$etc/hooks.d"
 directory "$etc/backends"
@@ -156,8 +161,14 @@ done
 sed "s|/usr/local/bin/|$prefix/bin/|g" systemd/moetuned.service >"$work/moetuned.service"
 note "file $units/moetuned.service"
 install -m 0644 "$work/moetuned.service" "$dest$units/moetuned.service"
-note "file $units/moetuned-backend@.service"
-install -m 0644 "systemd/moetuned-backend@.service" "$dest$units/moetuned-backend@.service"
+for name in moetuned-backend@.service moetuned.slice; do
+    note "file $units/$name"
+    install -m 0644 "systemd/$name" "$dest$units/$name"
+done
+for name in systemd/system-preset/50-moetuned.preset sysusers.d/moetuned.conf tmpfiles.d/moetuned.conf; do
+    note "file $lib/$name"
+    install -m 0644 "systemd/${name#systemd/}" "$dest$lib/$name"
+done
 # Where man and the shells look; pip has put them below share of its own prefix.
 (cd "$dest$opt/share" && find man bash-completion zsh fish -type f) >"$work/shared"
 while IFS= read -r file; do
@@ -170,9 +181,10 @@ for name in moetuned moetunectl; do
     ln -sfn "$opt/bin/$name" "$dest$prefix/bin/$name"
 done
 if [ -n "$dest" ]; then
-    say "DESTDIR is set: the group moetuned is not made; make it on the machine with: groupadd --system moetuned"
+    say "DESTDIR is set: the group moetuned is not made; make it on the machine with: systemd-sysusers, or groupadd --system moetuned"
 elif ! getent group moetuned >/dev/null; then
-    groupadd --system moetuned
+    systemd-sysusers "$lib/sysusers.d/moetuned.conf" >/dev/null 2>&1 || true
+    getent group moetuned >/dev/null || groupadd --system moetuned
     note "group moetuned"
 elif ours "group moetuned"; then
     note "group moetuned"
@@ -183,6 +195,7 @@ if [ -n "$dest" ]; then
     say "staged in $dest"
 elif [ -d /run/systemd/system ]; then
     systemctl daemon-reload
+    systemd-tmpfiles --create "$lib/tmpfiles.d/moetuned.conf"
     # A running daemon would import what is no longer there.
     [ "$upgrade" = no ] || systemctl try-restart moetuned.service
     say "installed. Start it with: systemctl enable --now moetuned    Then: moetunectl status"

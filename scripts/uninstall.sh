@@ -57,6 +57,18 @@ if [ -z "$dest" ]; then
         fail "files that keep settings over a reboot could not be removed (see above); look at them, remove them by hand and run this again. Nothing was removed"
 fi
 
+if [ -z "$dest" ] && [ -d /run/systemd/system ]; then
+    # Their unit goes, and with it who starts them.
+    {
+        systemctl list-units --all --plain --no-legend --full 'moetuned-backend@*.service' | cut -d' ' -f1
+        find /etc/systemd/system -name 'moetuned-backend@*.service' -type l -exec basename {} \;
+    } | sort -u | while IFS= read -r unit; do
+        say "stopping and disabling $unit"
+        systemctl disable --now "$unit" || say "could not stop $unit (see above)"
+    done
+    systemctl stop moetuned.slice || true
+fi
+
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 1' HUP INT TERM

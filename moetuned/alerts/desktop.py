@@ -188,7 +188,9 @@ def _run(command: Sequence[str], session: Session, until: float) -> str:
         "DBUS_SESSION_BUS_ADDRESS": f"unix:path={session.directory}/bus",
     }
     identity = session.identity if os.geteuid() == 0 else None
-    end: Ended = run_bounded(command, environment, seconds, limit_bytes=4096, errors_apart=True, identity=identity)
+    end: Ended = run_bounded(
+        command, environment, seconds, limit_bytes=4096, errors_apart=True, identity=identity, outside=True
+    )
     if end.timed_out:
         raise _UnableError("it took too long")
     if end.exit_code != 0:

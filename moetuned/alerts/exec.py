@@ -2,8 +2,8 @@
 
 A hook gets the facts in its environment (PATH, LANG and MOETUNED_EVENT, MOETUNED_EVENT_ID, MOETUNED_BACKEND,
 MOETUNED_MESSAGE, MOETUNED_REASONS, MOETUNED_TIME as ISO 8601 in UTC, MOETUNED_WALL_SECONDS) and the whole event as one
-line of JSON on its standard input. What it prints goes to the daemon's log. It runs as the daemon does, in /, and is
-ended with everything it started when it takes longer than `timeout`.
+line of JSON on its standard input. What it prints goes to the daemon's log. It runs as root, in /, outside of
+the limits of moetuned's unit, and is ended with everything it started when it takes longer than `timeout`.
 
 Hooks run as root, so only root may be able to put them there: a hook, the directory, and every directory above either
 must belong to root (or to the user the daemon runs as) and be writable by nobody else; directories like /tmp, where
@@ -91,7 +91,7 @@ def _run_hook(path: str, event: Event, timeout_seconds: float) -> HookResult:
     try:
         if (problem := distrust(path)) is not None:
             return HookResult(path, False, f"hook {path} is not run: {problem}")
-        end = run_bounded([path], environment(event), timeout_seconds, msgspec.json.encode(event) + b"\n")
+        end = run_bounded([path], environment(event), timeout_seconds, msgspec.json.encode(event) + b"\n", outside=True)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         return HookResult(path, False, f"hook {path} could not be run: {why}", time.monotonic() - started)

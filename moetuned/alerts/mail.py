@@ -58,7 +58,7 @@ def _send(event: Event, config: MailAlert) -> tuple[bool, str, bool]:
             return False, f"{program} is not run: {problem}", False
         mail = bytes(compose(event, config, socket.gethostname()))
         options = ["-i", *(["-f", config.sender] if config.sender else []), "--", *config.to]
-        end = run_bounded([program, *options], _ENVIRONMENT, parse_duration(config.timeout), mail)
+        end = run_bounded([program, *options], _ENVIRONMENT, parse_duration(config.timeout), mail, outside=True)
     except FileNotFoundError:
         return False, f"there is no program {program}; install one that sends mail, e.g. msmtp-mta or postfix", False
     except (OSError, ValueError, subprocess.SubprocessError) as error:

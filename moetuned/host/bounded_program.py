@@ -10,8 +10,12 @@ import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
+
+if TYPE_CHECKING:
+    from moetuned.host.outside_sandbox import Outside
 
 log = logging.getLogger(__name__)
 
@@ -52,13 +56,62 @@ def run_bounded(
     limit_bytes: int = OUTPUT_LIMIT_BYTES,
     errors_apart: bool = False,
     identity: Identity | None = None,
+    outside: bool = False,
 ) -> Ended:
     """Run `command` in / with this environment and `payload` on its standard input, and wait for it, not for what it leaves running.
 
     `identity`: whom to run it as (setgroups, setgid and setuid before the program; needs root); None: as this process runs. After
-    `seconds` its process group gets SIGTERM and 2 s later SIGKILL. Raises OSError, ValueError or subprocess.SubprocessError when it
-    cannot be started.
+    `seconds` its process group gets SIGTERM and 2 s later SIGKILL. `outside`: it is somebody else's program and may need what the daemon's
+    unit takes away, so the service manager runs it where there is one (`host/outside_sandbox.py`). Raises OSError, ValueError or
+    subprocess.SubprocessError when it cannot be started.
     """
+    if outside:
+        ended = _run_outside(command, environment, seconds, payload, limit_bytes, errors_apart, identity)
+        if ended is not None:
+            return ended
+    return _run(command, environment, seconds, payload, limit_bytes, errors_apart, identity)
+
+
+def _run_outside(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    seconds: float,
+    payload: bytes,
+    limit_bytes: int,
+    errors_apart: bool,
+    identity: Identity | None,
+) -> Ended | None:
+    """None: it was not run, and has to be run here."""
+    from moetuned.host.outside_sandbox import inside, leave
+
+    away = leave(command, environment, seconds, identity)
+    if away is None:
+        return None
+    try:
+        ended = _run(away.argv, away.environment, seconds, payload, limit_bytes, errors_apart, None, away)
+        end = away.end()
+    finally:
+        away.close()
+    if end is not None:
+        return msgspec.structs.replace(ended, exit_code=None if ended.timed_out else end.exit_code)
+    if ended.timed_out:
+        return ended
+    said = printable_lines(ended.errors or ended.output)
+    inside(f"systemd does not start them{f': {said[-1]}' if said else ''}")
+    return None
+
+
+def _run(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    seconds: float,
+    payload: bytes,
+    limit_bytes: int,
+    errors_apart: bool,
+    identity: Identity | None,
+    away: Outside | None = None,
+) -> Ended:
+    """`away`: where it runs, if `command` has it run elsewhere."""
     process = subprocess.Popen(
         list(command),
         bufsize=0,
@@ -82,6 +135,8 @@ def run_bounded(
         kept = {stream.fileno(): bytearray() for stream in (process.stdout, process.stderr) if stream is not None}
         ended, cut = _exchange(process, descriptor, payload, kept, limit_bytes, time.monotonic() + seconds)
         if not ended:
+            if away is not None:
+                _end_elsewhere(away, descriptor)
             _end_group(process.pid, descriptor)
         try:
             code = process.wait(KILL_SECONDS)
@@ -90,6 +145,15 @@ def run_bounded(
             code = -signal.SIGKILL
         output, errors = ([bytes(one) for one in kept.values()] + [b""])[:2]
         return Ended(code if code >= 0 else None, not ended, output, cut, errors)
+
+
+def _end_elsewhere(away: Outside, descriptor: int) -> None:
+    """As `_end_group`, for what the service manager runs; what waits for it ends with it."""
+    for number, patience in ((signal.SIGTERM, TERM_SECONDS), (signal.SIGKILL, KILL_SECONDS)):
+        away.signal(number)
+        with selectors.DefaultSelector() as selector:
+            selector.register(descriptor, selectors.EVENT_READ)
+            selector.select(patience)
 
 
 def _end_unwatched(process: subprocess.Popen[bytes]) -> None:

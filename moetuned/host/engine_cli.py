@@ -27,6 +27,8 @@ _CHANGE_SECONDS = 60.0
 _CREATE_SECONDS = 120.0
 _OUTPUT_LIMIT_BYTES = 1 << 20
 _SAID_CHARACTERS = 300
+_CLIENTS = frozenset({"docker"})
+"""What only speaks to a daemon of its own; any other makes namespaces and mounts itself, which moetuned's unit may not."""
 _PACKAGES = {"docker": "docker", "podman": "podman"}
 
 
@@ -60,7 +62,12 @@ def asking(command: tuple[str, ...]) -> Ask:
     def ask(arguments: Sequence[str], seconds: float) -> Said:
         try:
             ended = run_bounded(
-                (*command, *arguments), environment, seconds, limit_bytes=_OUTPUT_LIMIT_BYTES, errors_apart=True
+                (*command, *arguments),
+                environment,
+                seconds,
+                limit_bytes=_OUTPUT_LIMIT_BYTES,
+                errors_apart=True,
+                outside=name not in _CLIENTS,
             )
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             raise ServiceError(f"{name} could not be run: {getattr(error, 'strerror', None) or error}") from error

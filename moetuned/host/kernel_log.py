@@ -1,14 +1,18 @@
 """Reads from the kernel log (/dev/kmsg) whom the OOM killer ended. For after an end, not for a tick, and off the loop.
 
-Its pids are those of the machine: from inside another pid namespace they would be taken for others, so there nothing is known.
+The daemon's own unit may not read it: there dd(1) does, run by the service manager. Its pids are those of the machine: from inside another pid namespace they would be taken for others, so there nothing is known.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import subprocess
 import time
 
+from moetuned.host.bounded_program import run_bounded
+from moetuned.host.outside_sandbox import can_leave
+from moetuned.host.system_program import find_program
 from moetuned.parse.kernel_log import oom_kills
 from moetuned.schema.oom_kill import OomKill
 
@@ -17,6 +21,7 @@ RECORD_BYTES = 16 << 10
 """More than the kernel gives at once (8 KiB); a shorter buffer is refused."""
 MOST_RECORDS = 200_000
 """More than fit into the largest log buffer that anybody configures; a log that never ends is not read for ever."""
+_DD_SECONDS, _LOG_LIMIT_BYTES = 20.0, 64 << 20
 _FIRST_NAMESPACE = "pid:[4026531836]"
 """PROC_PID_INIT_INO (include/linux/proc_ns.h): the machine's own."""
 _DRIFT_RATIO, _SLACK_SECONDS = 1e-3, 2.0
@@ -53,7 +58,7 @@ def read_records(path: str = KERNEL_LOG) -> list[str] | None:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
-        return None
+        return _read_outside(path)
     records: list[str] = []
     try:
         while len(records) < MOST_RECORDS:
@@ -70,4 +75,31 @@ def read_records(path: str = KERNEL_LOG) -> list[str] | None:
             records.append(record.decode("utf-8", "replace"))
     finally:
         os.close(descriptor)
+    return records
+
+
+def _read_outside(path: str) -> list[str] | None:
+    """All that the log holds, read where this process may not; None when that cannot be done either."""
+    program = find_program("dd")
+    if program is None or not can_leave():
+        return None
+    # It ends with an error where there is no more to read: one read is one record, and the last would wait for the next.
+    command = (program, f"if={path}", "iflag=nonblock", f"bs={RECORD_BYTES}", f"count={MOST_RECORDS}", "status=none")
+    try:
+        ended = run_bounded(
+            command, {"LC_ALL": "C"}, _DD_SECONDS, b"", _LOG_LIMIT_BYTES, errors_apart=True, outside=True
+        )
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
+    return records_of(ended.output.decode("utf-8", "replace")) or None
+
+
+def records_of(text: str) -> list[str]:
+    """The records of a log that was read as one text: a line that begins with a blank goes on with the record before."""
+    records: list[str] = []
+    for line in text.splitlines(keepends=True):
+        if line.startswith(" ") and records:
+            records[-1] += line
+        else:
+            records.append(line)
     return records

@@ -24,6 +24,14 @@ def same_namespace(pid: int, kind: str) -> bool:
         return True
 
 
+def same_file(here: str, there: str) -> bool:
+    """Whether both paths lead to the same file or directory; False where one leads nowhere."""
+    try:
+        return os.path.samefile(here, there)
+    except OSError:
+        return False
+
+
 def path_here(pid: int, said: str) -> str | None:
     """Where this program can open a file that process `pid` calls `said`; None when there is no such file or it has ended."""
     try:
@@ -32,8 +40,11 @@ def path_here(pid: int, said: str) -> str | None:
         root = f"/proc/{pid}/root"
         if same_namespace(pid, "mnt") and os.path.samestat(os.stat(root), os.stat("/")):
             return said if os.path.exists(said) else None
-        inside = _follow(root, said)
-        return f"{root}{inside}" if os.path.exists(f"{root}{inside}") else None
+        there = f"{root}{_follow(root, said)}"
+        if not os.path.exists(there):
+            return None
+        # A service's own mounts, this daemon's or the process's, are mostly those of the machine: the plain name says more to people.
+        return said if same_file(said, there) else there
     except (OSError, ValueError):
         return said if said.startswith("/") and os.path.exists(said) else None
 

@@ -108,7 +108,9 @@ class Script:
     def _run(self, now: Mapping[str, str]) -> None:
         filled = fill(self._command[1:], {**now, "model": self._model or ""})
         try:
-            ended = run_bounded((self._command[0], *filled), self._environment(now), self._timeout_seconds)
+            ended = run_bounded(
+                (self._command[0], *filled), self._environment(now), self._timeout_seconds, outside=True
+            )
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             raise ServiceError(f"{self.what} could not be run: {getattr(error, 'strerror', None) or error}") from error
         lines = printable_lines(ended.output)

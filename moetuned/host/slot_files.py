@@ -17,6 +17,7 @@ from moetuned.decide.slot_saving import SlotFile, file_bytes, may_write, to_rest
 from moetuned.host.api_key import read_api_key
 from moetuned.host.backend_http import ask_once
 from moetuned.host.own_sha256 import sha256
+from moetuned.host.process_place import same_file
 from moetuned.parse.http_response import HttpError
 from moetuned.parse.llama_http import parse_llama_http
 from moetuned.parse.llama_slot_action import parse_slot_action
@@ -42,9 +43,10 @@ class SavedSlots(msgspec.Struct, frozen=True):
 
 def directory_of(pid: int, said: str) -> str:
     """Where the server's `--slot-save-path` is for us. Raises OSError where it sees other file systems than we do, or has ended."""
-    if os.readlink(f"/proc/{pid}/ns/mnt") != os.readlink("/proc/self/ns/mnt"):
-        raise OSError(f"{said} is in a container of its own")
     path = said if os.path.isabs(said) else os.path.join(os.readlink(f"/proc/{pid}/cwd"), said)
+    apart = os.readlink(f"/proc/{pid}/ns/mnt") != os.readlink("/proc/self/ns/mnt")
+    if apart and not same_file(path, f"/proc/{pid}/root{path}"):
+        raise OSError(f"{said} is in a container of its own")
     if not os.path.isdir(path):
         raise NotADirectoryError(f"{path} is no directory")
     return path

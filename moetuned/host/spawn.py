@@ -158,6 +158,7 @@ def start(
             stdout=output,
             stderr=None if output is None else subprocess.STDOUT,
             start_new_session=True,
+            umask=0o022,  # The service's own leaves nothing to others, models that a backend fetches among it.
         )
     except (OSError, ValueError) as error:
         raise StartError(f"cannot start {program}: {error}") from error

@@ -1,4 +1,7 @@
-"""Swapping a file or device on and off (swapon(2))."""
+"""Swapping a file or device on and off (swapon(2)).
+
+The daemon's own unit may do neither: where the kernel says EPERM, the service manager runs a process that may.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,14 @@ import ctypes
 import errno
 import fcntl
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 
+from moetuned.host.bounded_program import run_bounded
+from moetuned.host.outside_sandbox import Outside, can_leave, leave
 from moetuned.host.spawn import child_environment
 from moetuned.host.swap_signature import SwapError
 from moetuned.parse.kernel_numbers import single_number
@@ -25,6 +31,13 @@ _LOCK_SECONDS = 0.2
 _START = (
     "import sys; sys.path.insert(0, sys.argv[1]); from moetuned.host.swap_off_process import main; sys.exit(main())"
 )
+_ON = (
+    "import ctypes, os, sys; libc = ctypes.CDLL(None, use_errno=True); "
+    "done = libc.swapon(os.fsencode(sys.argv[1]), int(sys.argv[2])) == 0; print(0 if done else ctypes.get_errno())"
+)
+_ON_SECONDS = 60.0
+_LONGEST_SECONDS = 24 * 3600.0
+"""What nobody waits for any more is ended then."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -36,7 +49,21 @@ def swap_on(path: str, priority: int | None) -> None:
     flags = 0 if priority is None else _PREFER_FLAG | priority
     if _libc.swapon(os.fsencode(path), flags) != 0:
         number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), path)
+        if number == errno.EPERM and can_leave():
+            number = _swap_on_outside(path, flags)
+        if number != 0:
+            raise OSError(number, os.strerror(number), path)
+
+
+def _swap_on_outside(path: str, flags: int) -> int:
+    """The error's number, 0 for none."""
+    command = (sys.executable, "-I", "-S", "-c", _ON, path, str(flags))
+    try:
+        ended = run_bounded(command, {}, _ON_SECONDS, errors_apart=True, outside=True)
+    except (ValueError, subprocess.SubprocessError):
+        return errno.EPERM
+    number = single_number(ended.output.decode("ascii", "replace"))
+    return errno.EIO if number is None else number
 
 
 def wait_for_swap_off(path: str, patience_seconds: float | None = None) -> bool:
@@ -86,13 +113,33 @@ def swap_off_slowly(
 
 
 def _swap_off_once(path: str, watch: Callable[[], int | None], progress: Progress | None, until: float | None) -> None:
+    number = _swap_off_by(path, watch, progress, until, None)
+    if number == errno.EPERM and can_leave():
+        away = leave(_off_command(1, path), {}, _LONGEST_SECONDS, None)
+        if away is not None:
+            try:
+                number = _swap_off_by(path, watch, progress, until, away)
+            finally:
+                away.close()
+    if number != 0:
+        raise OSError(number, os.strerror(number), path)
+
+
+def _off_command(parent: int, path: str) -> tuple[str, ...]:
     package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    return (sys.executable, "-I", "-S", "-c", _START, package, str(parent), path)
+
+
+def _swap_off_by(
+    path: str, watch: Callable[[], int | None], progress: Progress | None, until: float | None, away: Outside | None
+) -> int:
+    """The error's number, 0 for none. `away`: where the process runs, if it is none of ours. Raises OSError as `swap_off_slowly`."""
     child = subprocess.Popen(
-        (sys.executable, "-I", "-S", "-c", _START, package, str(os.getpid()), path),
+        _off_command(os.getpid(), path) if away is None else away.argv,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        env=child_environment(os.environ, {}),
+        env=child_environment(os.environ, {}) if away is None else away.environment,
         cwd="/",
     )
     try:
@@ -108,16 +155,19 @@ def _swap_off_once(path: str, watch: Callable[[], int | None], progress: Progres
                     raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT), path) from None
     finally:
         if child.returncode is None:
+            if away is not None:
+                away.signal(signal.SIGKILL)
             child.kill()
             child.wait()
         if child.stdout is not None:
             child.stdout.close()
+    if away is not None and away.end() is None:
+        return errno.EPERM
     if child.returncode != 0:
         # Killed from outside, by the OOM killer most likely: the kernel swaps on again what was half off.
         raise SwapError(errno.ENOMEM, "swapping off was ended from outside, by the OOM killer most likely", path)
     number = single_number(output.decode("ascii", "replace"))
-    if number != 0:
-        raise OSError(number or errno.EIO, os.strerror(number or errno.EIO), path)
+    return errno.EIO if number is None else number
 
 
 def _is_locked(path: str) -> bool:

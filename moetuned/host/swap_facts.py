@@ -8,6 +8,7 @@ from collections.abc import Callable
 from moetuned.host.active_swaps import is_same_file, read_swaps
 from moetuned.host.block_devices import under_file
 from moetuned.host.fs import HostFS, RealFS, read_or_none
+from moetuned.host.outside_sandbox import can_leave
 from moetuned.host.swap_files import directory_problem
 from moetuned.host.zram_devices import zram_refusal
 from moetuned.parse.kernel_numbers import line_value
@@ -64,7 +65,7 @@ def rights_refusal(fs: HostFS = _REAL, readlink: Callable[[str], str] = os.readl
         able = said is None or bool(int(said, 16) >> _CAP_SYS_ADMIN & 1)
     except ValueError:
         able = True
-    if not able and os.geteuid() == 0:
+    if not able and os.geteuid() == 0 and not can_leave():
         return "this process may not swap on or off (it has no CAP_SYS_ADMIN; a container or a service's limits?)"
     return None
 

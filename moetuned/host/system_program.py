@@ -26,13 +26,16 @@ def find_program(name: str) -> str | None:
     return None
 
 
-def run_program(name: str, arguments: Sequence[str], package: str, seconds: float | None = None) -> None:
+def run_program(
+    name: str, arguments: Sequence[str], package: str, seconds: float | None = None, outside: bool = False
+) -> None:
     """Run a system program to its end, at most a minute, or `seconds`. Raises ProgramError with what it said when it fails.
 
     Output is neither kept nor shown beyond a line. It gets nothing of the daemon's environment: no talk with the service manager,
     no other bus than the system's, no options (MODPROBE_OPTIONS). `package`: what to install where there is none.
+    `outside`: it needs what the daemon's unit takes away.
     """
-    _ended(name, arguments, package, _SECONDS if seconds is None else seconds, _SAID_BYTES)
+    _ended(name, arguments, package, _SECONDS if seconds is None else seconds, _SAID_BYTES, outside)
 
 
 def ask_program(name: str, arguments: Sequence[str], package: str, seconds: float, limit_bytes: int) -> str:
@@ -43,14 +46,18 @@ def ask_program(name: str, arguments: Sequence[str], package: str, seconds: floa
     return ended.output.decode("utf-8", "replace")
 
 
-def _ended(name: str, arguments: Sequence[str], package: str, seconds: float, limit_bytes: int) -> Ended:
+def _ended(
+    name: str, arguments: Sequence[str], package: str, seconds: float, limit_bytes: int, outside: bool = False
+) -> Ended:
     """How it ended well. Raises ProgramError."""
     program = find_program(name)
     if program is None:
         raise ProgramError(f"there is no program {name}; install {package}")
     environment = {"PATH": ":".join(_DIRECTORIES), "LC_ALL": "C"}
     try:
-        ended = run_bounded((program, *arguments), environment, seconds, limit_bytes=limit_bytes, errors_apart=True)
+        ended = run_bounded(
+            (program, *arguments), environment, seconds, limit_bytes=limit_bytes, errors_apart=True, outside=outside
+        )
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         raise ProgramError(f"{name} could not be run: {getattr(error, 'strerror', None) or error}") from error
     if ended.timed_out:

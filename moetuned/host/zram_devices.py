@@ -27,7 +27,7 @@ def zram_refusal(fs: HostFS = _REAL) -> str | None:
     if zram_loaded(fs):
         return None
     try:
-        run_program("modprobe", ("--dry-run", "--quiet", "zram"), "kmod")
+        run_program("modprobe", ("--dry-run", "--quiet", "zram"), "kmod", outside=True)
     except OSError as error:
         return f"this kernel has no zram: {error}"
     return None
@@ -40,13 +40,13 @@ def zram_loaded(fs: HostFS = _REAL) -> bool:
 
 def load_zram() -> None:
     """Load the module with no device. Raises OSError."""
-    run_program("modprobe", ("zram", "num_devices=0"), "kmod")
+    run_program("modprobe", ("zram", "num_devices=0"), "kmod", outside=True)
 
 
 def unload_zram() -> None:
     """Remove the module; the kernel refuses while it is in use. Raises OSError."""
     if find_program("modprobe") is not None:
-        run_program("modprobe", ("--remove", "zram"), "kmod")
+        run_program("modprobe", ("--remove", "zram"), "kmod", outside=True)
 
 
 def zram_numbers(fs: HostFS = _REAL) -> tuple[int, ...]:

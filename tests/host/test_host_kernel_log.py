@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from moetuned.host import kernel_log
-from moetuned.host.kernel_log import oom_kills_since, read_records
+from moetuned.host.bounded_program import Ended
+from moetuned.host.kernel_log import oom_kills_since, read_records, records_of
 
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -43,3 +47,32 @@ def test_the_real_one_has_records() -> None:
     if records is None:
         pytest.skip("the kernel log may not be read here")
     assert all(";" in record for record in records)
+
+
+@given(st.text(st.sampled_from("a \n,;\x00é")))
+def test_no_part_of_a_log_in_one_text_is_lost(text: str) -> None:
+    records = records_of(text)
+    assert "".join(records) == text
+    assert not any(record.startswith(" ") for record in records[1:])
+
+
+def test_what_this_process_may_not_read_one_outside_does(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked: list[bool] = []
+
+    def run_bounded(command: tuple[str, ...], *_: object, outside: bool, **__: object) -> Ended:
+        asked.append(outside)
+        return Ended(1, False, subprocess.run(command, capture_output=True, check=False).stdout, False)
+
+    monkeypatch.setattr(kernel_log, "run_bounded", run_bounded)
+    monkeypatch.setattr(kernel_log, "can_leave", lambda: True)
+    log = tmp_path / "log"
+    log.write_text("6,1,2,-;one\n SUBSYSTEM=a\n DEVICE=b\n4,2,3,-;two\n")
+    monkeypatch.setattr(kernel_log.os, "open", refused)
+    assert read_records(str(log)) == ["6,1,2,-;one\n SUBSYSTEM=a\n DEVICE=b\n", "4,2,3,-;two\n"]
+    assert asked == [True]
+    monkeypatch.setattr(kernel_log, "can_leave", lambda: False)
+    assert read_records(str(log)) is None
+
+
+def refused(*_: object) -> int:
+    raise PermissionError(1, "Operation not permitted")

@@ -19,6 +19,7 @@ from moetuned.host.cgroup import joining, memory_cgroup
 from moetuned.host.process_place import path_here, same_namespace, url_here
 from moetuned.host.processes import identify
 from moetuned.host.running_backends import describe
+from moetuned.host.slot_files import directory_of
 
 CONTAINER = r"""
 set -e
@@ -47,6 +48,27 @@ def test_its_own_process_sees_what_this_one_sees(tmp_path: Path) -> None:
     assert path_here(pid, os.path.relpath(model)) is not None
     assert path_here(pid, "gone/a\0b") is None
     assert url_here(pid, "http://127.0.0.1:8080", 8080) == ("http://127.0.0.1:8080", None)
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="needs root and unshare")
+def test_a_file_that_is_the_same_in_mounts_of_its_own_keeps_its_plain_name(tmp_path: Path) -> None:
+    (tmp_path / "m.gguf").write_bytes(b"x")
+    (tmp_path / "hidden").mkdir()
+    (tmp_path / "hidden" / "m.gguf").write_bytes(b"x")
+    script = f"mount -t tmpfs tmpfs {tmp_path}/hidden && echo y >{tmp_path}/hidden/m.gguf && echo up && exec cat"
+    with subprocess.Popen(
+        ["unshare", "--mount", "sh", "-c", script], cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"up\n"
+        assert not same_namespace(child.pid, "mnt")
+        assert path_here(child.pid, f"{tmp_path}/m.gguf") == f"{tmp_path}/m.gguf"
+        assert path_here(child.pid, "m.gguf") == f"{tmp_path}/m.gguf"
+        assert path_here(child.pid, f"{tmp_path}/hidden/m.gguf") == f"/proc/{child.pid}/root{tmp_path}/hidden/m.gguf"
+        assert directory_of(child.pid, str(tmp_path)) == str(tmp_path)
+        with pytest.raises(OSError, match="container of its own"):
+            directory_of(child.pid, f"{tmp_path}/hidden")
+        child.kill()
 
 
 def test_a_process_that_has_ended(tmp_path: Path) -> None:

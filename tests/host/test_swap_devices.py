@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import errno
 import fcntl
 import os
@@ -11,6 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moetuned.host import swap_devices
+from moetuned.host.bounded_program import Ended
+from moetuned.host.outside_sandbox import Outside
 from moetuned.host.swap_devices import swap_off_slowly, swap_on, wait_for_swap_off
 from moetuned.host.swap_signature import SwapError
 
@@ -167,3 +171,83 @@ def test_a_swap_that_somebody_swaps_off_just_now_is_waited_for(
         with pytest.raises(OSError, match=r"Invalid|busy") as caught:
             swap_off_slowly("/x", patience_seconds=5, is_on=lambda: bool(left))
         assert caught.value.errno == raised
+
+
+class Refusing:
+    """A unit whose system calls are filtered."""
+
+    def swapon(self, path: bytes, flags: int) -> int:
+        ctypes.set_errno(errno.EPERM)
+        return -1
+
+
+@pytest.mark.parametrize(("said", "number"), [("0\n", 0), ("16\n", errno.EBUSY), ("rubbish", errno.EIO)])
+def test_what_this_process_may_not_swap_on_one_outside_does(
+    monkeypatch: pytest.MonkeyPatch, said: str, number: int
+) -> None:
+    ran: list[tuple[object, ...]] = []
+
+    def run_bounded(command: tuple[str, ...], *_: object, outside: bool, **__: object) -> Ended:
+        ran.append((command[-2:], outside))
+        return Ended(0, False, said.encode(), False)
+
+    monkeypatch.setattr(swap_devices, "_libc", Refusing())
+    monkeypatch.setattr(swap_devices, "can_leave", lambda: True)
+    monkeypatch.setattr(swap_devices, "run_bounded", run_bounded)
+    with contextlib.nullcontext() if number == 0 else pytest.raises(OSError, match=os.strerror(number)):
+        swap_on("/x", 5)
+    assert ran == [(("/x", str(0x8005)), True)]
+
+
+def test_without_a_way_out_the_kernels_answer_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(swap_devices, "_libc", Refusing())
+    monkeypatch.setattr(swap_devices, "can_leave", lambda: False)
+    with pytest.raises(PermissionError):
+        swap_on("/x", None)
+
+
+class Elsewhere(Outside):
+    """A shell script in place of systemd-run."""
+
+    killed: list[int]
+
+    def signal(self, number: int) -> None:
+        self.killed.append(number)
+
+
+def leaving(monkeypatch: pytest.MonkeyPatch, directory: Path, script: str) -> Elsewhere:
+    away = Elsewhere("x.service", str(directory), ["/bin/sh", "-c", script])
+    away.killed = []
+    monkeypatch.setattr(swap_devices, "can_leave", lambda: True)
+    monkeypatch.setattr(swap_devices, "leave", lambda *_: away)
+    start(monkeypatch, f"print({errno.EPERM})")
+    return away
+
+
+@pytest.mark.parametrize(
+    ("end", "said", "number"),
+    [
+        ("exited 0", "0", 0),
+        ("exited 0", str(errno.ENOMEM), errno.ENOMEM),
+        ("killed KILL", "", errno.ENOMEM),
+        (None, "", errno.EPERM),  # no unit could be started
+    ],
+)
+def test_what_this_process_may_not_swap_off_one_outside_does(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, end: str | None, said: str, number: int
+) -> None:
+    left = "" if end is None else f"echo {end} >{tmp_path}/end; "
+    leaving(monkeypatch, tmp_path, f"{left}echo {said}; exit {int(end != 'exited 0')}")
+    if number == 0:
+        swap_off_slowly("/x")
+        return
+    with pytest.raises(OSError, match=r"/x|OOM killer") as caught:
+        swap_off_slowly("/x")
+    assert caught.value.errno == number
+
+
+def test_one_outside_that_takes_too_long_is_ended_there_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    away = leaving(monkeypatch, tmp_path, "exec sleep 600")
+    with pytest.raises(OSError, match="timed out"):
+        swap_off_slowly("/x", patience_seconds=0.5)
+    assert away.killed == [9]

@@ -115,7 +115,8 @@ def test_a_device_that_is_gone_is_removed(gone: int) -> None:
 def test_whether_there_can_be_zram(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[str, ...]] = []
 
-    def run(name: str, arguments: tuple[str, ...], package: str) -> None:
+    def run(name: str, arguments: tuple[str, ...], package: str, outside: bool) -> None:
+        assert outside, "the daemon's unit may load no modules"
         calls.append((name, *arguments))
         raise SwapError("modprobe failed with code 1")
 
@@ -129,12 +130,14 @@ def test_whether_there_can_be_zram(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_module_is_loaded_without_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[tuple[str, ...]] = []
-    monkeypatch.setattr(zram_devices, "run_program", lambda name, arguments, package: calls.append((name, *arguments)))
+    calls: list[tuple[object, ...]] = []
+    monkeypatch.setattr(
+        zram_devices, "run_program", lambda name, arguments, package, outside: calls.append((name, *arguments, outside))
+    )
     monkeypatch.setattr(zram_devices, "find_program", lambda name: f"/sbin/{name}")
     zram_devices.load_zram()
     zram_devices.unload_zram()
-    assert calls == [("modprobe", "zram", "num_devices=0"), ("modprobe", "--remove", "zram")]
+    assert calls == [("modprobe", "zram", "num_devices=0", True), ("modprobe", "--remove", "zram", True)]
 
 
 def test_the_devices_node() -> None:
