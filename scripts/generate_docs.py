@@ -27,11 +27,14 @@ from moetuned.api.metric_catalogue import catalogue, signal_metric_name
 from moetuned.cli.main import group as moetunectl
 from moetuned.daemon.main import group as moetuned
 from moetuned.decide import signals
+from moetuned.decide.capabilities import TURNED_OFF
 from moetuned.decide.nagios import CheckAnswer
+from moetuned.host import rehearsals
 from moetuned.parse.backend_http import paths_of
 from moetuned.parse.config_sample import reference_page, sample_config
 from moetuned.schema.alert_view import AlertsAnswer, AlertTestAnswer
 from moetuned.schema.backend_abilities import Abilities
+from moetuned.schema.capability import Action, Capabilities
 from moetuned.schema.config import Profile
 from moetuned.schema.event import Event, EventName, KeptEvents
 from moetuned.schema.explanation import Explanations
@@ -58,6 +61,7 @@ GET_PATHS = {
     "/metrics": "All [metrics](metrics.md): in OpenMetrics for who prefers it by an `Accept` header, as Prometheus does, else in the text format of "
     "Prometheus.",
     "/v1/alerts": "How the alert sinks are: an `AlertsAnswer`, below.",
+    "/v1/capabilities": "What the daemon can do from where it runs: a `Capabilities`, below; see [Capabilities](capabilities.md).",
     "/v1/events": "Events, oldest first: a `KeptEvents`, below; with `?since=` those after the event with that id, or after that time: Unix "
     "seconds, or ISO 8601, UTC where it names no zone.",
     "/v1/explain": "Why the verdicts are what they are now: an `Explanations`, below; with `?backend=NAME` of that one only. "
@@ -174,6 +178,27 @@ def tunables_page() -> str:
     return page("Tunables", "the docstrings in moetuned/tunables/", *parts)
 
 
+def capabilities_page() -> str:
+    """Every rehearsal's manual entry."""
+    parts = [
+        (
+            "At start, and when the config or a backend's place changes, the daemon rehearses what its actions may need, each in a harmless form in "
+            "a process of its own that has the daemon's sandbox: nothing is changed, and nothing is left. `moetunectl status --capabilities` (and "
+            "`/v1/capabilities`, see [API](api.md)) shows what came of it. *no* is a definite refusal: it turns the action off before the day "
+            "it is needed, relief and tuning leave it out with the reason, and the status has a line `cannot`. *unknown* turns nothing off. "
+            "After a change of the unit: `systemctl daemon-reload && systemctl restart moetuned`."
+        ),
+        "Turned off by a refusal: "
+        + ", ".join(f"`{one.value}`" for one in Action if one in TURNED_OFF)
+        + ". The others are tried all the same.",
+    ]
+    for name in rehearsals.names():
+        manual = rehearsals.load(name).manual
+        rows = (("for", manual.actions), ("tried", manual.tried), ("no", manual.no), ("unknown", manual.unknown))
+        parts += [f"## {name}", manual.summary, table(("", ""), (*rows, ("to do", manual.cure)))]
+    return page("Capabilities", "the docstrings in moetuned/host/rehearsals/", *parts)
+
+
 def _allowed(spec: TunableSpec) -> str:
     if spec.choices:
         return ", ".join(spec.choices)
@@ -247,6 +272,7 @@ def api_page() -> str:
         "`moetunectl check --json` prints a `CheckAnswer` ([JSON Schema](check.schema.json)).",
         *structures(CheckAnswer),
         *(part for part in structures(Explanations) if part not in structures(Snapshot)),
+        *(part for part in structures(Capabilities) if part not in structures(Snapshot)),
         *structures(Histories),
         *structures(ReliefPlans),
         *structures(BackendAnswer),
@@ -379,6 +405,7 @@ GENERATED: Mapping[str, Callable[[], str]] = {
     "docs/reference/config.md": reference_page,
     "docs/reference/signals.md": signals_page,
     "docs/reference/metrics.md": metrics_page,
+    "docs/reference/capabilities.md": capabilities_page,
     "docs/reference/tunables.md": tunables_page,
     "docs/reference/cli.md": cli_page,
     "docs/reference/api.md": api_page,

@@ -19,7 +19,7 @@ WITHOUT_TEST = {
     Path("schema") / f"{name}.py" for name in ("action", "event", "model", "sample", "signals", "snapshot", "verdict")
 } | {Path("host/service.py")}  # fmt: skip
 # One file each by the hundred: tested by tables of cases that name them.
-PLUG_INS = {Path("decide/signals"), Path("tunables")}
+PLUG_INS = {Path("decide/signals"), Path("host/rehearsals"), Path("tunables")}
 TOP_LEVEL = {
     ".ci", ".git", ".gitignore", "CHANGELOG.md", "LICENSE", "Makefile", "README.md", "docs", "etc", "moetuned",
     "pyproject.toml", "scripts", "systemd", "tests",

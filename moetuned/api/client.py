@@ -17,6 +17,7 @@ from moetuned.schema.snapshot import Snapshot
 
 if TYPE_CHECKING:  # what only some commands ask for is imported where it is asked for
     from moetuned.schema.alert_view import AlertsAnswer, AlertTestAnswer
+    from moetuned.schema.capability import Capabilities
     from moetuned.schema.explanation import Explanations
     from moetuned.schema.history import Histories
     from moetuned.schema.relief import ReliefPlans
@@ -83,6 +84,12 @@ class Client:
         from moetuned.schema.relief import ReliefPlans
 
         return self._decode(self.request("GET", "/v1/relief" + _query(backend=backend)), ReliefPlans)
+
+    def capabilities(self) -> Capabilities:
+        """What the daemon's self-test found."""
+        from moetuned.schema.capability import Capabilities
+
+        return self._decode(self.request("GET", "/v1/capabilities"), Capabilities)
 
     def metrics(self, *, openmetrics: bool = False) -> bytes:
         """All metrics, as they are scraped: in the text format of Prometheus, or in OpenMetrics."""

@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from moetuned.api.wire import Answer, Request
+from moetuned.schema.capability import Capabilities
 from moetuned.schema.event import KeptEvents
 from moetuned.schema.explanation import Explanation, Explanations
 from moetuned.schema.history import HISTORY_SECONDS, Histories
@@ -33,6 +34,7 @@ _GET_PATHS = (
     "/healthz",
     "/metrics",
     "/v1/alerts",
+    "/v1/capabilities",
     "/v1/events",
     "/v1/explain",
     "/v1/history",
@@ -130,7 +132,8 @@ class Routes:
 
     `snapshot` returns the last Snapshot, None before the first tick; `events` returns the kept events after an id or a Unix time
     (None: all of them), oldest first; `alerts` returns how the alert sinks are; `explain` returns why the verdicts are what they are,
-    `relief` what relief would do now, both worked out at each call; `history` returns the last seconds of one backend or of all (None).
+    `relief` what relief would do now, both worked out at each call; `history` returns the last seconds of one backend or of all (None);
+    `capabilities` what the self-test found.
     """
 
     def __init__(
@@ -142,8 +145,10 @@ class Routes:
         relief: Callable[[], ReliefPlans] = ReliefPlans,
         alerts: Callable[[], AlertsAnswer] | None = None,
         history: Remember = lambda _seconds, _backend: Histories(),
+        capabilities: Callable[[], Capabilities] = Capabilities,
     ) -> None:
         self._alerts = alerts
+        self._capabilities = capabilities
         self._explain = explain
         self._history = history
         self._relief = relief
@@ -191,6 +196,8 @@ class Routes:
                 return Answer(200, _TEXT, b"ok\n")
             case "/v1/alerts":
                 return _json(200, {"sinks": []} if self._alerts is None else self._alerts())
+            case "/v1/capabilities":
+                return _json(200, self._capabilities())
             case "/v1/events":
                 return _json(200, self._events(_since(query.get("since"))))
             case "/v1/explain":

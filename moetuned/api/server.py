@@ -23,6 +23,7 @@ from moetuned.api import listeners
 from moetuned.api.errors import ListenError
 from moetuned.api.routes import Caller, Handler, Remember, Routes, error_answer
 from moetuned.api.wire import Answer, Wire, WireError
+from moetuned.schema.capability import Capabilities
 from moetuned.schema.config import Api
 from moetuned.schema.event import KeptEvents
 from moetuned.schema.explanation import Explanations
@@ -95,9 +96,10 @@ class ApiServer:
         relief: Callable[[], ReliefPlans] = ReliefPlans,
         alerts: Callable[[], AlertsAnswer] | None = None,
         history: Remember = lambda _seconds, _backend: Histories(),
+        capabilities: Callable[[], Capabilities] = Capabilities,
     ) -> None:
         self._config = config
-        self._routes = Routes(snapshot, events, handler, explain, relief, alerts, history)
+        self._routes = Routes(snapshot, events, handler, explain, relief, alerts, history, capabilities)
         self._monotonic = monotonic
         self._group = listeners.group_id(config.group)  # once: a look-up over a network would hold up the loop
         self._selector: selectors.BaseSelector | None = None

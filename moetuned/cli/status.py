@@ -26,17 +26,24 @@ _CLEAR = "\x1b[H\x1b[J"
 @click.command(
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Examples:\n\n\b\n  moetunectl status\n  moetunectl status glm --watch\n"
+    "  moetunectl status --capabilities\n"
     "  moetunectl status --json | jq -r '.headlines[] | .backend, .text, .advice'",
 )
 @click.argument("name", metavar="[BACKEND]", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, for programs.")
+@click.option(
+    "--capabilities",
+    is_flag=True,
+    help="Say what the daemon can do from where it runs: each path and call that this config needs, rehearsed.",
+)
 @click.option("--watch", is_flag=True, help="Look again every second until Ctrl-C.")
 @socket_option
-def command(*, name: str | None, as_json: bool, watch: bool, path: str | None) -> None:
+def command(*, name: str | None, as_json: bool, capabilities: bool, watch: bool, path: str | None) -> None:
     """Say what is wrong and what to do about it, and all the rest.
 
     The first line is the worst of it; below is what every backend does and why, and what is tuned. With BACKEND only that one is shown.
-    Exits 1 where there is no backend of that name.
+    Exits 1 where there is no backend of that name. With --capabilities, what of it the machine refuses is turned off, and is said first;
+    where no daemon answers, moetunectl rehearses itself and says so.
     """
     from moetuned.api.client import Client
     from moetuned.api.socket_path import find_socket
@@ -44,6 +51,11 @@ def command(*, name: str | None, as_json: bool, watch: bool, path: str | None) -
 
     client = Client(path or find_socket(os.environ))
     forgive_terminal()
+    if capabilities:
+        if watch:
+            raise click.UsageError("--capabilities is asked once; leave --watch out")
+        _tell_capabilities(client, name, as_json=as_json)
+        return
     if not watch:
         _show(client, name, as_json=as_json)
         return
@@ -81,6 +93,25 @@ def _show(client: Client, name: str | None, *, as_json: bool, clear: bool = Fals
             lines = [*lines[: max(1, size.lines - 2)], "... (more: moetunectl status)"]
         text = _CLEAR + "\n".join(lines) + "\n"
     click.echo(text, nl=False, color=True if colour else None)
+
+
+def _tell_capabilities(client: Client, name: str | None, *, as_json: bool) -> None:
+    import msgspec
+
+    from moetuned.api.errors import DaemonUnreachable
+    from moetuned.cli.capabilities_view import render
+    from moetuned.cli.terminal import tell
+
+    try:
+        found = client.capabilities()
+    except DaemonUnreachable:
+        from moetuned.cli.capabilities_here import rehearse_here
+
+        found = rehearse_here()
+    if name is not None:
+        chosen = tuple(one for one in found.capabilities if one.backend in (None, name))
+        found = msgspec.structs.replace(found, capabilities=chosen)
+    tell(found, render, as_json=as_json)
 
 
 def only(snapshot: Snapshot, name: str | None) -> Snapshot:

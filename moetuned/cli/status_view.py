@@ -48,6 +48,10 @@ def render(snapshot: Snapshot, width: int, colour: bool, now: float, *, whole: b
     page.blank()
     _machine(page, snapshot.machine)
     _tuning(page, snapshot.tuning)
+    label = "cannot"
+    for line in snapshot.cannot:
+        page.field(label, line, fg="yellow")
+        label = ""
     for note in snapshot.notes:
         page.field("note", note)
     if snapshot.events:

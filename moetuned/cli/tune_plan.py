@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -26,6 +27,7 @@ from moetuned.cli.tune_options import (
 from moetuned.cli.tune_rivals import Rivals, find
 from moetuned.cli.tune_swap import planned_swap, verify_swap, warnings
 from moetuned.decide.tuning_plan import within
+from moetuned.schema.capability import Action, Answer
 from moetuned.schema.config import Profile
 from moetuned.schema.snapshot import TunableView
 from moetuned.schema.swap import SwapStep, SwapStepKind
@@ -35,6 +37,8 @@ from moetuned.state.borrowed_setting import BORROWED, LEFT, Borrowed
 from moetuned.state.tuning_views import show_cell, wish_of
 from moetuned.state.undo_journal import Held
 
+_DAEMON_SECONDS = 2.0
+_CHANGES = frozenset({Action.CHANGE_SETTING, Action.SWAP_FILE, Action.ZRAM})
 GIVE_BACK = "give back"
 _LEAVE = "leave"
 
@@ -90,6 +94,7 @@ def plan(**values: Any) -> None:
     )
     lines = _with_borrowed(lines, borrowed, contents.held)
     notes = (*notes, *borrowed_notes, *config_notes, *warnings(options), *(rivals.notes if lines else ()))
+    notes = (*notes, *_of_daemon(options, lines))
     profile = config.tuning.profile.value
     if options.as_json:
         print_json(PlanReport(profile, lines, notes))
@@ -111,6 +116,24 @@ def plan(**values: Any) -> None:
     if not lines:
         click.echo(f"Nothing to set: profile {profile}. Try --profile {Profile.MOE_OFFLOAD.value}.")
     print_notes(notes)
+
+
+def _of_daemon(options: Options, lines: tuple[PlanLine, ...]) -> tuple[str, ...]:
+    """What of it a daemon that runs cannot do from its sandbox; nothing where none answers."""
+    if options.root != "/" or not lines:
+        return ()
+    from moetuned.api.client import Client
+    from moetuned.api.errors import DaemonError
+    from moetuned.api.socket_path import find_socket
+
+    try:
+        found = Client(find_socket(os.environ), _DAEMON_SECONDS).capabilities()
+    except DaemonError:
+        return ()
+    refused = (one for one in found.capabilities if one.answer is Answer.NO and _CHANGES.intersection(one.actions))
+    return tuple(
+        dict.fromkeys(f"the daemon cannot do that from its sandbox: {one.subject}: {one.why}" for one in refused)
+    )
 
 
 def _paragraphs(line: PlanLine) -> Iterator[str]:

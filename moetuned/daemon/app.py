@@ -11,7 +11,6 @@ from collections.abc import Mapping
 
 import msgspec
 
-from moetuned import __version__
 from moetuned.alerts.journal import Journal
 from moetuned.api.server import ApiServer
 from moetuned.daemon import pacing
@@ -31,9 +30,11 @@ from moetuned.daemon.metric_file import MetricFile
 from moetuned.daemon.model_care import ModelCare
 from moetuned.daemon.neighbours import Neighbours
 from moetuned.daemon.own_cost import OwnCost
+from moetuned.daemon.paths import Paths
 from moetuned.daemon.pressure_watch import PressureWatch
 from moetuned.daemon.probing import Probing
 from moetuned.daemon.roster import Roster
+from moetuned.daemon.self_test import SelfTest, refused_swap
 from moetuned.daemon.settings import Settings, settings_of
 from moetuned.daemon.snapshot_view import backend_sentence, backend_view, machine_view
 from moetuned.daemon.swap_keeper import TRY_ALONE, SwapKeeper
@@ -53,7 +54,7 @@ from moetuned.parse.config_problem import ConfigError
 from moetuned.schema.event import EventName
 from moetuned.schema.explanation import Explanations
 from moetuned.schema.relief import ReliefPlans
-from moetuned.schema.snapshot import SelfView, Snapshot, TuneAnswer
+from moetuned.schema.snapshot import Snapshot, TuneAnswer
 from moetuned.schema.supervision import BackendDo
 from moetuned.state.history import History
 from moetuned.state.undo_journal import is_held
@@ -74,15 +75,6 @@ GIVE_UP_SECONDS = 15.0
 """A backend that has not ended this long after its deadline is left behind: not even SIGKILL ends what hangs in the kernel."""
 
 _LEFT_BEHIND = "a backend does not end even when it is killed; it is left behind"
-
-
-class Paths(msgspec.Struct, frozen=True):
-    """Where the daemon keeps things. `config` None: the default file, if it is there."""
-
-    config: str | None
-    journal: str
-    records: str
-    socket: str | None = None
 
 
 class App:
@@ -108,8 +100,9 @@ class App:
         self._started_wall = clock.wall()
         self._loaded = loaded
         self._settings: Settings = settings_of(loaded.config)
-        state = os.path.dirname(paths.journal)
+        state = paths.state_directory
         self._workers = Workers(clock)
+        self._self_test = SelfTest(self._workers, clock, self._rehearsed)
         self._events = EventKeeper(self._workers, state).open_log(self._started_wall)
         self._history = History()
         self._alerting = Alerting(self._workers, clock, os.path.join(state, "alerts"), boot_id())
@@ -138,6 +131,7 @@ class App:
             self._relief,
             self._alerting.view,
             self._history.told,
+            lambda: self._self_test.answer,
         )
         self._metric_file = MetricFile(self._workers, lambda: self.snapshot)
         self._swap = SwapKeeper(self._fs, state, self._workers, holds=lambda: self._tuning.holds)
@@ -242,7 +236,8 @@ class App:
         if loaded.config != self._loaded.config:
             self._roster.allow_returns()
         self._loaded = loaded
-        self._settings = settings_of(loaded.config)
+        self._settings = self._self_test.with_off(settings_of(loaded.config))
+        self._self_test.forget()
         self._apply()
         self._notifier.ready(self._status_line())
         log.info("reloaded, %s", mode_line(self._loaded, act=self._settings.act))
@@ -261,7 +256,8 @@ class App:
     def _apply_settings(self, *, by_hand: bool = False) -> None:
         config = self._loaded.config
         self._apply_kernel_settings(by_hand=by_hand)
-        self._swap.apply(config, changed=self._apply_kernel_settings, by_hand=by_hand)
+        refused = refused_swap(self._self_test)
+        self._swap.apply(config, changed=self._apply_kernel_settings, by_hand=by_hand, refused=refused)
         self._locked_out = self._is_locked_out()
 
     def _is_locked_out(self) -> bool:
@@ -274,6 +270,15 @@ class App:
         if self._stopping_since is None:
             hold = self._swap.is_concerned(config)
             self._tuning.apply(config, by_hand=by_hand, hold=hold)
+            self._self_test.follow(config, self._paths, self._tuning.steps)
+
+    def _rehearsed(self) -> None:
+        """What cannot be done from here is known, or is another than before."""
+        self._settings = self._self_test.with_off(self._settings)
+        self._snapshot = None
+        news = self._tuning.refuse(self._self_test.refused_files) or self._swap.waits
+        if news and self._stopping_since is None and not self._tuning.resting:
+            self._apply_settings()
 
     # The tick
 
@@ -292,6 +297,8 @@ class App:
         running = {watched.name: watched.cgroup.directory for watched in self._roster if watched.process is not None}
         if not stopping and self._tuning.follow_cgroups(self._loaded.config, running):
             self._apply_kernel_settings()
+        if not stopping and self._self_test.follow_cgroups(running):
+            self._self_test.follow(self._loaded.config, self._paths, self._tuning.steps)
         self._judge.look(tuple(self._roster), self._settings, now, self._pace.seconds, may_restart=not stopping)
         self._history.record(now, {watched.name: watched.recent for watched in self._roster})
         self._devices.tick(tuple(self._roster), now)
@@ -348,18 +355,10 @@ class App:
             mode="act" if self._settings.act else "observe",
             profile=self._loaded.config.tuning.profile.value,
             config=", ".join(self._loaded.files) or None,
-            daemon=SelfView(
-                pid=os.getpid(),
-                version=__version__,
-                started_wall_seconds=self._started_wall,
-                ticks=self._cost.ticks,
-                tick_seconds=self._cost.tick_seconds,
+            daemon=msgspec.structs.replace(
+                self._cost.view(self._started_wall),
                 tick_lateness_seconds=self._lateness,
-                rss_bytes=self._cost.rss_bytes,
                 source_errors=self._judge.source_errors,
-                cpu_seconds=self._cost.cpu_seconds,
-                tick_cpu_seconds=self._cost.tick_cpu_seconds,
-                open_files=self._cost.open_files,
                 tick_interval_seconds=self._pace.seconds,
                 tick_interval_why=self._pace.why,
                 pressure=self._pressure.text,
@@ -374,6 +373,7 @@ class App:
             tuning=(*self._tuning.views, *self._swap.views),
             events=self._events.last(EVENTS_SHOWN),
             notes=self._all_notes(),
+            cannot=self._self_test.answer.cannot,
         )
 
     def _all_notes(self) -> tuple[str, ...]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 
 from moetuned.daemon.settings import Settings
+from moetuned.daemon.turned_off import cannot
 from moetuned.daemon.watched import Watched
 from moetuned.host.frozen import is_frozen
+from moetuned.schema.capability import Action
 from moetuned.schema.units import format_duration
 
 log = logging.getLogger(__name__)
@@ -22,9 +24,13 @@ def end_hung(watched: Watched, settings: Settings) -> None:
         return
     if is_frozen(watched.process.pid) is not False:
         return  # unknown starts nothing
+    refused = cannot(watched, settings, Action.RESTART)
     why = f"it has hung for {format_duration(still.still_seconds)} (limit {format_duration(limit)})"
     if not settings.act:
         watched.would_do = (*watched.would_do, f"end it and start it again: {why}")
+        return
+    if refused is not None:
+        watched.would_do = (*watched.would_do, f"end it and start it again: {why}, but {refused}")
         return
     log.warning("%s: ending it to start it again: %s", watched.name, why)
     supervisor.hung()
@@ -39,6 +45,8 @@ def outlook(watched: Watched, settings: Settings) -> str:
         return "moetuned does not: relief.restart_hung is off"
     if not settings.act:
         return "moetuned does not: relief.mode is observe"
+    if (refused := cannot(watched, settings, Action.RESTART)) is not None:
+        return f"moetuned does not: {refused}"
     if not supervisor.ends_hung:
         return f"moetuned does not: {supervisor.who} was asked for that already"
     if watched.process is not None and is_frozen(watched.process.pid) is None:

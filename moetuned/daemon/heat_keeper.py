@@ -135,6 +135,11 @@ class HeatKeeper:
         makes_room = _is_just_loaded(watched) and record.stays_of != watched.process
         return KnownUse(record.experts, order, record.pages, just_loaded=makes_room, twice=False)
 
+    def note_stays(self, watched: Watched) -> None:
+        """Nothing can be paged out of its process: a warm plan counts on no room from that."""
+        if watched.heat is not None:
+            watched.heat.stays_of = watched.process
+
     def is_opening(self, watched: Watched) -> bool:
         """Whether it is not known yet what was learned, or what is in memory: a look after loading, or one that was asked for, is not done."""
         record = watched.heat

@@ -54,9 +54,10 @@ def run(config: str | None, state_dir: str | None, runtime_dir: str | None, verb
     Without a config, or with an empty one, it watches what runs and changes nothing.
     """
     from moetuned.api.errors import ListenError
-    from moetuned.daemon.app import App, Paths
+    from moetuned.daemon.app import App
     from moetuned.daemon.config_loading import load_checked
     from moetuned.daemon.loop import Loop
+    from moetuned.daemon.paths import Paths
     from moetuned.host.clock import RealClock
     from moetuned.host.malloc_arenas import use_one_arena
     from moetuned.host.service_notify import ServiceNotifier

@@ -7,11 +7,13 @@ import logging
 from moetuned.daemon import returning
 from moetuned.daemon.relieving import least_context, restart_seconds
 from moetuned.daemon.settings import Settings
+from moetuned.daemon.turned_off import cannot
 from moetuned.daemon.watched import Watched
 from moetuned.decide import manual_action
 from moetuned.decide.detector_hung import STOPPED_STATES
 from moetuned.decide.estimate import trained_context
 from moetuned.host.clock import Clock
+from moetuned.schema.capability import Action
 from moetuned.schema.supervision import BackendAnswer, BackendDo, RestartCause
 
 log = logging.getLogger(__name__)
@@ -40,6 +42,8 @@ class ManualActions:
         if context is not None and do is not BackendDo.RESTART:
             return 400, {"error": "a context can only be given for a restart"}
         problem = manual_action.refusal(_facts(watched, settings, do, now=now), do, context)
+        if problem is None and do is not BackendDo.RESUME:
+            problem = cannot(watched, settings, Action(do.value))
         if problem is not None:
             return 409, {"error": problem}
         busy, wait = _busy(watched), 0.0 if now else WAIT_SECONDS

@@ -15,6 +15,7 @@ from moetuned.daemon.loop import Loop
 from moetuned.daemon.prompting import Prompting
 from moetuned.daemon.protecting import Protecting
 from moetuned.daemon.settings import Settings
+from moetuned.daemon.turned_off import cannot
 from moetuned.daemon.watched import Watched
 from moetuned.daemon.workers import Lane, Workers
 from moetuned.decide import warm_plan
@@ -29,6 +30,7 @@ from moetuned.host.page_cache import ResidencyScan
 from moetuned.host.spawn import StartError
 from moetuned.host.warming import Warming, warm_in_cgroup
 from moetuned.schema.backend_description import BackendDescription
+from moetuned.schema.capability import Action
 from moetuned.schema.sample import RawResidency
 from moetuned.schema.snapshot import WarmView
 from moetuned.schema.verdict import MemoryState, Phase
@@ -121,7 +123,9 @@ class ModelCare:
 
     def tick(self, watched: Watched, settings: Settings, now: float) -> None:
         """Start what is due, stop what must not go on."""
-        self._heat.tick(watched, now, may_page_out=settings.warm_enabled and watched.supervisor is not None)
+        may_warm = settings.warm_enabled and watched.supervisor is not None
+        refused = cannot(watched, settings, Action.PAGE_OUT) if may_warm else None
+        self._heat.tick(watched, now, may_page_out=may_warm and refused is None)
         if watched.process is not None and now >= watched.next_residency:
             watched.next_residency = now + settings.residency_seconds
             self._scan(watched)
@@ -193,6 +197,12 @@ class ModelCare:
             return
         if residency is None or not watched.limits or self._heat.is_opening(watched):
             return
+        if (refused := cannot(watched, settings, Action.WARM)) is not None:
+            watched.warm_wanted = None
+            watched.warm = WarmView("off", detail=refused)
+            return
+        if cannot(watched, settings, Action.PAGE_OUT) is not None:
+            self._heat.note_stays(watched)
         against = _against_warming(watched)
         if against is not None:
             watched.warm = msgspec.structs.replace(watched.warm, state="paused", detail=f"waits: {against}")

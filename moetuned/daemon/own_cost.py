@@ -7,6 +7,9 @@ import time
 
 import msgspec
 
+from moetuned import __version__
+from moetuned.schema.snapshot import SelfView
+
 SELDOM_TICKS = 10
 """What is read from /proc is read once in so many ticks."""
 
@@ -36,6 +39,20 @@ class OwnCost(msgspec.Struct):
         self.cpu_seconds = time.process_time()
         if self.ticks % SELDOM_TICKS == 1:
             self.rss_bytes, self.open_files = own_rss_bytes(), own_open_files()
+
+    def view(self, started_wall_seconds: float) -> SelfView:
+        """What is shown of it; the rest of the view is the caller's."""
+        return SelfView(
+            pid=os.getpid(),
+            version=__version__,
+            started_wall_seconds=started_wall_seconds,
+            ticks=self.ticks,
+            tick_seconds=self.tick_seconds,
+            rss_bytes=self.rss_bytes,
+            cpu_seconds=self.cpu_seconds,
+            tick_cpu_seconds=self.tick_cpu_seconds,
+            open_files=self.open_files,
+        )
 
 
 def own_rss_bytes() -> int | None:

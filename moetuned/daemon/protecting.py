@@ -10,6 +10,7 @@ import selectors
 
 from moetuned.daemon.loop import Loop
 from moetuned.daemon.settings import Settings
+from moetuned.daemon.turned_off import cannot
 from moetuned.daemon.watched import Watched
 from moetuned.decide.protection import PAGE_BYTES, may_try_again, protection, release_reason
 from moetuned.gguf.experts import other_ranges
@@ -19,6 +20,7 @@ from moetuned.host.memory_lock import MemoryLock, lock_in_cgroup
 from moetuned.host.processes import ProcessIdentity, mapped_models
 from moetuned.host.spawn import StartError
 from moetuned.host.unified_cgroup import protected_bytes
+from moetuned.schema.capability import Action
 from moetuned.schema.config import Protect
 from moetuned.schema.snapshot import ProtectView
 from moetuned.schema.verdict import MemoryState, Phase
@@ -65,6 +67,10 @@ class Protecting:
             return
         if watched.supervisor is None:
             watched.protect = ProtectView("none", detail="it is only watched, and left alone")
+            return
+        refused = cannot(watched, settings, Action.PROTECT)
+        if refused is not None:
+            watched.protect = ProtectView("none", detail=refused)
             return
         if now >= self._next_try.get(watched.key, now):
             self._next_try[watched.key] = now + TRY_SECONDS

@@ -15,6 +15,7 @@ from moetuned.daemon.placeholders import why_not
 from moetuned.daemon.service_supervisor import ServiceSupervisor
 from moetuned.daemon.settings import Settings, relief_settings
 from moetuned.daemon.supervisor import Supervisor
+from moetuned.daemon.turned_off import cannot
 from moetuned.daemon.watched import Watched
 from moetuned.decide import relief
 from moetuned.decide.foresight import own_share
@@ -29,6 +30,7 @@ from moetuned.decide.supervision import LaunchPlan, Stage
 from moetuned.host.service import VALUES
 from moetuned.schema.action import RestartBackend
 from moetuned.schema.backend_abilities import Dialect
+from moetuned.schema.capability import Action
 from moetuned.schema.event import EventName
 from moetuned.schema.relief import ReliefPlan, StepName
 from moetuned.schema.units import format_bytes, format_rate
@@ -224,7 +226,11 @@ def relief_facts(watched: Watched, settings: Settings) -> relief.ReliefFacts:
         restart_source=source,
         draining=supervisor is not None and supervisor.draining,
         obstacle=None if supervisor is None or supervisor.check is None else supervisor.check.obstacle,
-        pausable=settings.pause and supervisor is not None and supervisor.pausable,
+        cannot_restart=None if supervisor is None else cannot(watched, settings, Action.RESTART),
+        pausable=settings.pause
+        and supervisor is not None
+        and supervisor.pausable
+        and cannot(watched, settings, Action.PAUSE) is None,
         held=supervisor is not None and supervisor.held,
         kind=watched.kind,
         lacks=lacks,

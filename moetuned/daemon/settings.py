@@ -8,6 +8,7 @@ from moetuned.decide.detector import DetectorSettings
 from moetuned.decide.detector_limits import with_limits
 from moetuned.decide.relief import ReliefSettings
 from moetuned.parse.config_values import HeadroomLimit, at_most, headroom_limit
+from moetuned.schema.capability import TurnedOff
 from moetuned.schema.config import Config, Mode, Protect
 from moetuned.schema.relief import BeforeStart, GrowBack, StepName
 from moetuned.schema.units import parse_bytes, parse_duration
@@ -52,6 +53,8 @@ class Settings(msgspec.Struct, frozen=True):
     protect: Protect
     prompts: str
     prompts_seconds: int
+    off: tuple[TurnedOff, ...] = ()
+    """What the machine refused when it was rehearsed."""
 
 
 def settings_of(config: Config) -> Settings:

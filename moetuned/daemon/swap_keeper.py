@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,6 +16,7 @@ import msgspec
 from moetuned.daemon.workers import Lane, Workers
 from moetuned.host.fs import HostFS
 from moetuned.parse.config_values import wished_swap
+from moetuned.schema.capability import Action
 from moetuned.schema.config import Config
 from moetuned.schema.snapshot import TunableView
 from moetuned.schema.swap import Swap, SwapStep
@@ -31,6 +32,7 @@ PATIENCE_SECONDS = 60.0
 """What swapping off may take; what is not finished by then stays on and in the record for another try."""
 NO_LANE = "not done: too much other work waits"
 LOCKED_OUT = "not done: the undo journal is not to be had"
+NOTHING_REFUSED: Mapping[Action, str] = {}
 TRY_ALONE = "run `sudo moetunectl tune rollback --alone`"
 
 
@@ -64,6 +66,9 @@ class SwapKeeper:
         self._kept_record = False
         self._told: set[str] = set()
         self._news: tuple[TunableView, ...] = ()
+        self._refused: Mapping[Action, str] = {}
+        self.waits = False
+        """Whether nothing is made before it is known what can be."""
         self.views: tuple[TunableView, ...] = ()
         self.notes: tuple[str, ...] = ()
 
@@ -76,18 +81,27 @@ class SwapKeeper:
         """Whether there is anything to do: swap is wished for, or some is recorded, or is being made or taken away just now."""
         return wished_swap(config.tuning) is not None or self._busy or self._is_recorded() or self._kept_record
 
-    def apply(self, config: Config, *, changed: Callable[[], None], by_hand: bool = False) -> None:
+    def apply(
+        self,
+        config: Config,
+        *,
+        changed: Callable[[], None],
+        by_hand: bool = False,
+        refused: Mapping[Action, str] | None = NOTHING_REFUSED,
+    ) -> None:
         """Make the machine's swap as `config` says, in a lane. `changed` is called in the loop when swap has come or gone.
 
-        `by_hand`: a person asks for it, so what was left to somebody who took it away is made again.
+        `by_hand`: a person asks for it, so what was left to somebody who took it away is made again. `refused`: what cannot be done from
+        here, and why; None: not known yet, and nothing is made before it is.
         """
-        self._resting, self._again = False, None
+        self._resting, self._again, self.waits = False, None, False
         self._wish = wished_swap(config.tuning)
         if not self.is_concerned(config):
             self._steps, self.views, self.notes = (), (), ()
             return
         from moetuned.state import swap
 
+        self.waits, self._refused = refused is None, refused or {}
         self._look_for_warnings()
         if self._say_if_lost():
             return
@@ -97,6 +111,8 @@ class SwapKeeper:
             self.views = tuple(map(_locked_out, views))
             return
         self.views = tuple(_to_come(view, by_hand=by_hand) for view in views)
+        if self.waits:
+            return
         self._submit(lambda: self._make(changed, by_hand=by_hand))
 
     def check(self) -> tuple[TunableView, ...]:
@@ -116,7 +132,7 @@ class SwapKeeper:
 
     def take_away(self, *, ending: bool = False) -> None:
         """Give back what was made, in a lane, and make none until the next `apply`. Watch `idle`. `ending`: moetuned stops."""
-        self._resting, self._steps, self._again = True, (), None
+        self._resting, self._steps, self._again, self.waits = True, (), None, False
         self._ending = ending
         if self._say_if_lost():
             return
@@ -225,6 +241,7 @@ class SwapKeeper:
             from moetuned.host.swap_host import RealSwapHost
 
             self._host = RealSwapHost(self._directory, self._fs)
+        self._host.refused = self._refused
         return self._host
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from moetuned import tunables
+from moetuned.decide.tuning_plan import without_refused
 from moetuned.host.fs import HostFS
 from moetuned.host.tuning_targets import find_targets
 from moetuned.schema.config import Config
@@ -40,6 +41,12 @@ class TuningKeeper:
         self._cgroups: dict[str, str] = {}
         self.views: tuple[TunableView, ...] = ()
         self.notes: tuple[str, ...] = ()
+        self._refused: Mapping[str, str] = {}
+
+    @property
+    def steps(self) -> tuple[PlannedStep, ...]:
+        """The plan that was applied last."""
+        return self._steps
 
     @property
     def must_look_again(self) -> bool:
@@ -55,6 +62,11 @@ class TuningKeeper:
     def resting(self) -> bool:
         """Whether a person had everything given back."""
         return self._resting
+
+    def refuse(self, files: Mapping[str, str]) -> bool:
+        """Files that cannot be written from here, by path, and why: the next `apply` skips their settings. Whether they are others than before."""
+        before, self._refused = self._refused, files
+        return before != files
 
     def apply(
         self,
@@ -82,7 +94,8 @@ class TuningKeeper:
         try:
             journal = self._open()
         except JournalError as error:
-            self._steps, problems = tunables.plan_tuning(self._fs, config.tuning, targets)
+            steps, problems = tunables.plan_tuning(self._fs, config.tuning, targets)
+            self._steps = without_refused(steps, self._refused)
             self.notes = (*problems, f"no setting is changed: {error}")
             self.views = tuple(
                 msgspec.structs.replace(view, state="failed", detail="not applied: the undo journal is not to be had")
@@ -91,7 +104,8 @@ class TuningKeeper:
             )
             return
         originals = {name: entry.original for name, entry in journal.held.items()}
-        self._steps, self.notes = tunables.plan_tuning(self._fs, config.tuning, targets, originals=originals)
+        steps, self.notes = tunables.plan_tuning(self._fs, config.tuning, targets, originals=originals)
+        self._steps = without_refused(steps, self._refused)
         self._show(tuning.apply(self._fs, journal, self._steps, by_hand=by_hand))
 
     def follow_cgroups(self, config: Config, running: Mapping[str, str | None]) -> bool:

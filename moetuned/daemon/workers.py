@@ -42,9 +42,11 @@ class Lane(StrEnum):
     """Its own: a file system that hangs, or a long look, must not hold up what keeps a backend from being killed."""
     MANAGER = "manager"
     """Units, containers and scripts: one may take minutes."""
+    REHEARSE = "rehearse"
+    """The self-test."""
 
 
-SEVERAL: Mapping[Lane, int] = {Lane.ALERT: 8, Lane.KEEP: 1}
+SEVERAL: Mapping[Lane, int] = {Lane.ALERT: 8, Lane.KEEP: 1, Lane.REHEARSE: 1}
 """Lanes with threads that come and go, and how many they are at most."""
 
 Done = Callable[[Any, BaseException | None], None]

@@ -71,7 +71,8 @@ class ReliefFacts(msgspec.Struct, frozen=True):
     `lacks`: what its kind cannot be given; `names`: how it is given the rest; `unset`: why not, where
     another reason is known than that its command does not hold it. `restart_source` says why, or from what it is known.
     `draining`: its restart waits for requests to end. `pausable`: its process may be stopped for a moment, `held`: it is. `behind`: another backend
-    under the same limit that is being relieved already, and whose restart may be enough. `obstacle`: why it could not start again, a sentence. None is unknown everywhere.
+    under the same limit that is being relieved already, and whose restart may be enough. `obstacle`: why it could not start again, a sentence;
+    `cannot_restart`: why it cannot be restarted at all from where moetuned runs. None is unknown everywhere.
     """
 
     supervised: bool
@@ -105,6 +106,7 @@ class ReliefFacts(msgspec.Struct, frozen=True):
     held: bool = False
     behind: str | None = None
     obstacle: str | None = None
+    cannot_restart: str | None = None
 
 
 class Ladder(msgspec.Struct, frozen=True):
@@ -200,6 +202,8 @@ class _Climb:
             step = makers[name]()
             if step.taken and name not in self._allowed:
                 step = _not_taken(step, "not allowed by relief.steps")
+            elif step.taken and step.restart and self.facts.cannot_restart is not None:
+                step = _not_taken(step, self.facts.cannot_restart)
             elif step.taken and name in self._useless:
                 step = _not_taken(step, "it was taken and did not move the numbers")
             elif step.taken and self.left_bytes <= 0:

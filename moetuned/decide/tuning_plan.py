@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
 
 from moetuned.parse.config_values import overlay_of
 from moetuned.schema.config import KEEP, Profile, Tuning
@@ -125,6 +127,16 @@ def plan(
     )
 
 
+def without_refused(steps: Iterable[PlannedStep], refused: Mapping[str, str]) -> tuple[PlannedStep, ...]:
+    """The steps, those skipped whose file cannot be written from here. `refused` maps files to the reason."""
+    return tuple(
+        msgspec.structs.replace(step, kind=StepKind.SKIPPED, reason=refused[step.wanted.cell.path], blocked=True)
+        if step.kind is StepKind.WRITE and step.wanted.cell.path in refused
+        else step
+        for step in steps
+    )
+
+
 def _step(
     profile: Profile, item: Wanted, reading: Reading, original: Cell | None, decided: Mapping[str, str]
 ) -> PlannedStep:
@@ -135,12 +147,13 @@ def _step(
     reason = f"{item.asked_by}: {item.spec.because}" if item.by_profile and item.spec.because else item.asked_by
     if within(item.bound, item.cell, reading.cell):
         return PlannedStep(item, StepKind.ALREADY, reading.cell, reason)
-    if reading.read_only:
+    blocked = reading.read_only
+    if blocked:
         why_not = f"{item.cell.path} is read-only here (a container?)"
     elif item.spec.place.codec is Codec.CHOICE and item.cell.value not in reading.choices:
         why_not = f"this kernel offers only {', '.join(reading.choices)} in {item.cell.path}"
     if why_not is not None:
-        return PlannedStep(item, StepKind.SKIPPED, reading.cell, why_not)
+        return PlannedStep(item, StepKind.SKIPPED, reading.cell, why_not, blocked)
     return PlannedStep(item, StepKind.WRITE, reading.cell, reason)
 
 

@@ -177,7 +177,7 @@ class PageOut:
     ) -> Iterator[None]:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
-            if self._advice is Advice.PAGEOUT and mappings and not _may_page_out(descriptor):
+            if self._advice is Advice.PAGEOUT and mappings and not may_page_out(descriptor):
                 self._refuse(
                     f"the kernel pages {os.path.basename(path)} out only for its owner or who may write it (CAP_FOWNER)"
                 )
@@ -277,7 +277,7 @@ def _file_of(pid: int, mapping: Mapping) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def _may_page_out(descriptor: int) -> bool:
+def may_page_out(descriptor: int) -> bool:
     """Whether the kernel's check of the file will pass: owner, CAP_FOWNER or write permission."""
     if os.fstat(descriptor).st_uid == os.geteuid() or _has_capability(_CAP_FOWNER):
         return True

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+
+import msgspec
 
 from moetuned.host.active_swaps import is_same_file, read_swaps
 from moetuned.host.block_devices import under_file
@@ -14,6 +16,7 @@ from moetuned.host.zram_devices import zram_refusal
 from moetuned.parse.kernel_numbers import line_value
 from moetuned.parse.meminfo import parse_meminfo
 from moetuned.parse.mountinfo import mount_of, parse_mountinfo
+from moetuned.schema.capability import Action
 from moetuned.schema.swap import ActiveSwap, SwapFacts, SwapFileFacts
 
 _REAL = RealFS()
@@ -47,6 +50,14 @@ def read_facts(
         zram_refusal=zram_refusal(fs) if look_for_zram and refusal is None else None,
         file=None if path is None else _file_facts(path, active or (), state_directory, fs),
     )
+
+
+def with_refused(facts: SwapFacts, refused: Mapping[Action, str]) -> SwapFacts:
+    """The facts with what was refused when it was rehearsed."""
+    file = facts.file
+    if file is not None and Action.SWAP_FILE in refused:
+        file = msgspec.structs.replace(file, problem=file.problem or refused[Action.SWAP_FILE])
+    return msgspec.structs.replace(facts, file=file, zram_refusal=facts.zram_refusal or refused.get(Action.ZRAM))
 
 
 def rights_refusal(fs: HostFS = _REAL, readlink: Callable[[str], str] = os.readlink) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import uuid
+from collections.abc import Mapping
 from typing import Protocol
 
 from moetuned.decide.swap_fit import why_not_off
@@ -11,8 +12,10 @@ from moetuned.host import swap_devices, swap_facts, swap_files, swap_room, swap_
 from moetuned.host.active_swaps import read_swaps
 from moetuned.host.fs import HostFS, RealFS
 from moetuned.host.swap_devices import Progress
+from moetuned.host.swap_facts import with_refused
 from moetuned.host.swap_signature import SwapError
 from moetuned.parse.swaps import zram_number
+from moetuned.schema.capability import Action
 from moetuned.schema.swap import FileLook, SwapFacts, SwapOffRoom, ZramLook
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -21,6 +24,9 @@ _ZRAM = "/dev/zram"
 
 class SwapHost(Protocol):
     """What may be done about swap. Every method may raise OSError as the kernel answers, unless it says otherwise."""
+
+    refused: Mapping[Action, str]
+    """What the self-test says that cannot be done here; `facts` tells of it."""
 
     def facts(self, path: str | None, *, look_for_zram: bool = True) -> SwapFacts:
         """The machine, for a plan with a swap file at `path` (None: without one). Never raises."""
@@ -128,12 +134,15 @@ class RealSwapHost:
     def __init__(self, state_directory: str, fs: HostFS | None = None) -> None:
         self._state_directory = state_directory
         self._fs = fs or RealFS()
+        self.refused: Mapping[Action, str] = {}
+        """What the self-test says that cannot be done here."""
 
     def facts(self, path: str | None, *, look_for_zram: bool = True) -> SwapFacts:
         """See `SwapHost.facts`."""
-        return swap_facts.read_facts(
+        found = swap_facts.read_facts(
             path, state_directory=self._state_directory, look_for_zram=look_for_zram, fs=self._fs
         )
+        return with_refused(found, self.refused)
 
     def boot_id(self) -> str:
         """See `SwapHost.boot_id`."""

@@ -233,3 +233,5 @@ class Snapshot(msgspec.Struct, frozen=True):
     tuning: tuple[TunableView, ...] = ()
     events: tuple[Event, ...] = ()
     notes: tuple[str, ...] = ()
+    cannot: tuple[str, ...] = ()
+    """Actions that are turned off because the machine refused them in the self-test, one line each."""

@@ -183,9 +183,13 @@ class StepKind(StrEnum):
 
 
 class PlannedStep(msgspec.Struct, frozen=True):
-    """One tunable of a plan: `now` None is unknown; `reason` says why it is skipped, else who asked for the value."""
+    """One tunable of a plan: `now` None is unknown; `reason` says why it is skipped, else who asked for the value.
+
+    `blocked`: it is skipped only because its file cannot be written from here.
+    """
 
     wanted: Wanted
     kind: StepKind
     now: Cell | None
     reason: str
+    blocked: bool = False

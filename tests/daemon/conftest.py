@@ -13,3 +13,9 @@ def small_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("model") / "small.gguf"
     assert make_model([str(path), "--size", "40M"]) == 0
     return path
+
+
+@pytest.fixture(autouse=True)
+def nothing_rehearsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A daemon in the test's own process starts no processes for its self-test; tests/daemon/test_self_test.py has it do so."""
+    monkeypatch.setattr("moetuned.daemon.self_test.rehearsed", lambda _facts: ())

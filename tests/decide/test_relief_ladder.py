@@ -268,3 +268,12 @@ def test_no_skipped_step_is_in_the_restart(
 def test_a_step_to_what_it_has_already_names_no_change() -> None:
     one = msgspec.structs.replace(FACTS, slots=1, slots_changeable=False)
     assert step(climb(8 * GIB, one), StepName.ONE_SLOT).what == "one slot"
+
+
+def test_where_it_cannot_be_restarted_steps_that_need_none_are_taken_and_the_others_say_why() -> None:
+    facts = msgspec.structs.replace(FACTS, locked_bytes=1 << 28, cannot_restart="turned off: systemd refuses")
+    found = climb(1 << 30, facts)
+    assert taken(found) == [StepName.RELEASE_PROTECTION]
+    assert found.restart is None
+    assert step(found, StepName.SHORTER_CONTEXT).why_not == "turned off: systemd refuses"
+    assert climb(1 << 30, msgspec.structs.replace(facts, cannot_restart=None)).restart is not None

@@ -1,0 +1,118 @@
+"""The self-test: what actions of this config need is rehearsed at start and whenever they need something else, in a short process of its own.
+
+It inherits the sandbox that the daemon runs in. What is refused turns its action off before the day it is needed, and is told once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+
+import msgspec
+
+from moetuned.daemon.paths import Paths
+from moetuned.daemon.settings import Settings
+from moetuned.daemon.workers import Lane, Workers
+from moetuned.decide.capabilities import lines_of, rehearsal_facts, turned_off
+from moetuned.host.clock import Clock
+from moetuned.host.rehearsed import rehearsed
+from moetuned.schema.capability import Action, Capabilities, Capability, RehearsalFacts, TurnedOff
+from moetuned.schema.config import Config
+from moetuned.schema.tunable import PlannedStep
+
+log = logging.getLogger(__name__)
+
+_KEY = "rehearsing what actions need"
+
+
+class SelfTest:
+    """Belongs to the loop's thread; the rehearsing is done in a lane."""
+
+    def __init__(
+        self,
+        workers: Workers,
+        clock: Clock,
+        changed: Callable[[], None],
+        rehearse: Callable[[RehearsalFacts], tuple[Capability, ...]] | None = None,
+    ) -> None:
+        """`changed` is called in the loop each time that something came of it. `rehearse` None: the real thing."""
+        self._workers = workers
+        self._clock = clock
+        self._changed = changed
+        self._rehearse = rehearse or rehearsed
+        self._facts: RehearsalFacts | None = None
+        self._next: RehearsalFacts | None = None
+        self._told: frozenset[str] = frozenset()
+        self.answer = Capabilities(detail="not rehearsed yet")
+        """What everybody is shown."""
+        self.off: tuple[TurnedOff, ...] = ()
+        self.cgroups: dict[str, str] = {}
+        """Where backends run, or last did."""
+
+    @property
+    def refused_files(self) -> Mapping[str, str]:
+        """Files of settings that cannot be written from here, and why."""
+        settings = (one for one in self.off if one.action is Action.CHANGE_SETTING and one.subject is not None)
+        return {one.subject or "": f"turned off: {one.why}" for one in settings}
+
+    def follow_cgroups(self, running: Mapping[str, str | None]) -> bool:
+        """Note where backends of the config run, by name; whether one runs elsewhere than before. What has ended is known to have run there."""
+        names = () if self._facts is None else (one.name for one in self._facts.backends)
+        known = {**self.cgroups, **{name: found for name in names if (found := running.get(name)) is not None}}
+        before, self.cgroups = self.cgroups, known
+        return before != known
+
+    @property
+    def pending(self) -> bool:
+        """Whether nothing is known yet."""
+        return self.answer.state == "pending"
+
+    def follow(self, config: Config, paths: Paths, steps: Iterable[PlannedStep]) -> None:
+        """Rehearse what this config needs, unless that was done. `steps`: of the tuning plan."""
+        directories = paths.state_directory or ".", paths.runtime_directory or "."
+        self.consider(rehearsal_facts(config, *directories, steps, self.cgroups))
+
+    def forget(self) -> None:
+        """Rehearse at the next look, also for the same facts: the machine may be another one by now."""
+        self._facts = None
+
+    def consider(self, facts: RehearsalFacts) -> None:
+        """Rehearse, unless that was done for the same facts."""
+        if facts == self._facts:
+            return
+        if not self._workers.submit(Lane.REHEARSE, _KEY, lambda: self._rehearse(facts), self._done):
+            self._next = facts  # one is under way
+            return
+        self._facts, self._next = facts, None
+
+    def with_off(self, settings: Settings) -> Settings:
+        """The settings with what is turned off."""
+        return msgspec.structs.replace(settings, off=self.off)
+
+    def _done(self, found: tuple[Capability, ...] | None, error: BaseException | None) -> None:
+        wall = self._clock.wall()
+        self.off = turned_off(found or ())
+        cannot = lines_of(self.off)
+        if found is None:
+            log.warning("what actions may need is not known, so none is turned off: %s", error)
+            self.answer = Capabilities("failed", str(error), wall_seconds=wall)
+        else:
+            seconds = sum(one.seconds for one in found)
+            text = f"{len(found)} things rehearsed in {seconds:.1f} s of processes of their own"
+            self.answer = Capabilities("done", text, wall_seconds=wall, cannot=cannot, capabilities=found)
+        for line in cannot:
+            if line not in self._told:
+                log.warning("cannot %s", line)
+        for line in sorted(self._told.difference(cannot)):
+            log.info("can again: %s", line)
+        self._told = frozenset(cannot)
+        self._changed()
+        if self._next is not None:
+            self.consider(self._next)
+
+
+def refused_swap(test: SelfTest) -> Mapping[Action, str] | None:
+    """What of swap cannot be made, and why; None: that is not known yet."""
+    if test.pending:
+        return None
+    return {one.action: f"turned off: {one.why}" for one in test.off if one.action in (Action.SWAP_FILE, Action.ZRAM)}

@@ -1,0 +1,39 @@
+"""What an error of the kernel says about a rehearsal: a refusal is no; that something is not there, or takes too long, is not known.
+
+EPERM and EACCES are what capabilities, owners and seccomp filters answer, EROFS what a read-only mount does, ENOSYS a kernel without the
+call or a filter, EAFNOSUPPORT a filter of socket families (systemd.exec(5), RestrictAddressFamilies=).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from moetuned.schema.capability import Answer, Found
+
+REFUSALS = frozenset({errno.EPERM, errno.EACCES, errno.EROFS, errno.ENOSYS, errno.EAFNOSUPPORT})
+YES = Found(Answer.YES)
+
+
+def of_error(error: OSError, what: str = "", cure: str = "") -> Found:
+    """No where it is a refusal, else unknown. `what` was tried; `cure` is told with a no."""
+    name = what or (str(error.filename) if error.filename else "it")
+    why = f"{name}: {(error.strerror or str(error) or type(error).__name__)[:1].lower()}{(error.strerror or str(error))[1:]}"
+    if error.errno in REFUSALS:
+        return no(why, cure)
+    return unknown(why)
+
+
+def no(why: str, cure: str = "") -> Found:
+    """Refused."""
+    return Found(Answer.NO, why, cure)
+
+
+def unknown(why: str) -> Found:
+    """Not known, and why."""
+    return Found(Answer.UNKNOWN, why)
+
+
+def open_for_writing(path: str) -> None:
+    """Open what is there for writing and write nothing; it is neither made nor cut. Raises OSError."""
+    os.close(os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY))

@@ -1,0 +1,52 @@
+"""zram devices can be made: the kernel's control file is writable, or its module may be loaded.
+
+For: swap in compressed memory.
+
+Tried: the control file that removes a device is opened for writing, and nothing is written (the one that makes one does so when it is read). Where the module is not loaded, finit_module(2) for no file: the kernel checks the right first (EPERM).
+
+No: /sys is read-only (`ProtectKernelTunables=yes`), or modules may not be loaded (`ProtectKernelModules=yes`, no CAP_SYS_MODULE, kernel.modules_disabled).
+
+Unknown: the kernel has no such call.
+
+Do: `ProtectKernelTunables=no` and `ProtectKernelModules=no` in a drop-in of moetuned.service, or have zram loaded at boot (modules-load.d).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+
+from moetuned.host.rehearsal_answers import YES, no, of_error, open_for_writing, unknown
+from moetuned.host.zram_devices import zram_loaded
+from moetuned.schema.capability import Action, Found, Need, RehearsalFacts
+
+CALLS = ("finit_module",)
+_CONTROL = "/sys/class/zram-control/hot_remove"
+_MACHINES = {"x86_64": 313, "aarch64": 273, "riscv64": 273, "ppc64le": 353, "s390x": 344}
+_CURE = "in a drop-in of moetuned.service: ProtectKernelTunables=no and ProtectKernelModules=no; or load zram at boot (modules-load.d)"
+
+
+def needs(facts: RehearsalFacts) -> tuple[Need, ...]:
+    """Where zram is wished for."""
+    return (Need("zram", (Action.ZRAM,)),) if facts.zram else ()
+
+
+def rehearse(_need: Need, _facts: RehearsalFacts) -> Found:
+    """See above."""
+    if zram_loaded():
+        try:
+            open_for_writing(_CONTROL)
+        except OSError as error:
+            return of_error(error, _CONTROL, _CURE)
+        return YES
+    number = _MACHINES.get(os.uname().machine)
+    if number is None:
+        return unknown("which call loads modules is not known on this machine")
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.syscall.restype = ctypes.c_long
+    libc.syscall(ctypes.c_long(number), ctypes.c_int(-1), b"", ctypes.c_int(0))
+    failed = ctypes.get_errno()
+    if failed == errno.EBADF:
+        return YES
+    return no("the module zram may not be loaded", _CURE) if failed == errno.EPERM else unknown(os.strerror(failed))

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from moetuned.host.rehearsal_answers import of_error, open_for_writing
+from moetuned.schema.capability import Answer
+
+
+@pytest.mark.parametrize(
+    ("number", "answer"),
+    [
+        (errno.EPERM, Answer.NO),
+        (errno.EACCES, Answer.NO),
+        (errno.EROFS, Answer.NO),
+        (errno.ENOSYS, Answer.NO),
+        (errno.EAFNOSUPPORT, Answer.NO),
+        (errno.ENOENT, Answer.UNKNOWN),
+        (errno.EIO, Answer.UNKNOWN),
+        (errno.ENOMEM, Answer.UNKNOWN),
+        (None, Answer.UNKNOWN),
+    ],
+)
+def test_a_refusal_is_no_and_all_else_is_not_known(number: int | None, answer: Answer) -> None:
+    found = of_error(OSError(number, "Some reason"), "/x", "mend it")
+    assert found.answer is answer
+    assert found.why == "/x: some reason"
+    assert found.cure == ("mend it" if answer is Answer.NO else "")
+
+
+def test_opening_for_writing_neither_makes_nor_cuts(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    with pytest.raises(FileNotFoundError):
+        open_for_writing(str(file))
+    assert not file.exists()
+    file.write_text("as it was")
+    open_for_writing(str(file))
+    assert file.read_text() == "as it was"
