@@ -7,9 +7,9 @@ PYTEST_ARGS ?=
 FUZZ_SECONDS ?= 600
 RELIEF ?= stand-in
 MINUTES ?= 30
-export PYTHON PREFIX DESTDIR
+export PYTHON PREFIX DESTDIR WHEELS BUILD DIST VERSION
 
-.PHONY: help demo test lint bench fuzz relief-matrix soak docs install uninstall clean
+.PHONY: help demo test lint bench fuzz relief-matrix soak docs install uninstall deb dist clean
 
 help:
 	@echo "make demo        show the main job in two to three minutes (best as root: sudo make demo)"
@@ -22,6 +22,8 @@ help:
 	@echo "make docs        write the generated files again: sample config, reference and man pages, completion"
 	@echo "make install     as root: /opt/moetuned, links in /usr/local/bin, unit, sample config"
 	@echo "make uninstall   as root: settings rolled back, then all of that removed"
+	@echo "make deb         dist/moetuned_VERSION_ARCH.deb for the Debian or Ubuntu that this is (WHEELS=dir: without network)"
+	@echo "make dist        wheel and sdist in dist/"
 	@echo "make clean       remove what make made in this directory"
 	@echo "Variables: PYTHON (interpreter), PREFIX (/usr/local), DESTDIR (for packagers), PYTEST_ARGS, FUZZ_SECONDS, RUNS, RELIEF, MINUTES"
 
@@ -46,7 +48,7 @@ lint: $(VENV)/ready-test
 	@echo "== ruff format" && $(BIN)/ruff format --check .
 	@echo "== mypy" && $(BIN)/mypy
 	@echo "== import-linter" && $(BIN)/lint-imports --no-cache
-	@if command -v shellcheck >/dev/null; then echo "== shellcheck" && shellcheck -x scripts/*.sh etc/hooks.d/* .ci/run; \
+	@if command -v shellcheck >/dev/null; then echo "== shellcheck" && shellcheck -x scripts/*.sh scripts/debian/pre* scripts/debian/post* etc/hooks.d/* .ci/run; \
 	else echo "== shellcheck is not installed; shell scripts are not checked"; fi
 
 test: lint
@@ -75,6 +77,12 @@ install:
 
 uninstall:
 	@sh scripts/uninstall.sh
+
+deb:
+	@sh scripts/build_deb.sh
+
+dist: $(VENV)/ready-test
+	@sh scripts/build_dist.sh $(BIN)/python
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

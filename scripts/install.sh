@@ -45,6 +45,9 @@ if [ -z "$dest" ] && [ "$(id -u)" != 0 ]; then
 fi
 
 # Nothing that somebody else put there is replaced.
+if [ -e "$dest/usr/lib/moetuned/give-back" ]; then
+    fail "the Debian package moetuned is installed; there can be one of them only. Remove it first: sudo apt remove moetuned"
+fi
 if [ -e "$dest$opt" ] && [ ! -f "$dest$opt/installed" ]; then
     fail "$dest$opt exists and was not made by make install; move it away first"
 fi
@@ -93,7 +96,7 @@ install -m 0644 etc/moetuned.yaml etc/backends/example.env "$new/share/"
 install -m 0755 etc/hooks.d/* "$new/share/"
 install -m 0644 etc/prometheus/moetuned.rules.yml etc/prometheus/prometheus.yml "$new/share/prometheus/"
 install -m 0644 etc/grafana/* "$new/share/grafana/"
-install -m 0755 scripts/uninstall.sh "$new/uninstall.sh"
+install -m 0755 scripts/uninstall.sh scripts/give_back.sh "$new/"
 
 # The list of what make install made, and nothing else, is what make uninstall removes. While files are being put in
 # place it holds the old list too, so that an installation that was interrupted can be repeated or removed.

@@ -27,34 +27,7 @@ if [ -z "$dest" ] && [ "$(id -u)" != 0 ]; then
 fi
 
 if [ -z "$dest" ]; then
-    ctl=$opt/bin/moetunectl
-    "$ctl" --version >/dev/null 2>&1 ||
-        fail "$ctl does not run any more, so settings could not be rolled back; repair it with: sudo make install"
-    if [ -d /run/systemd/system ]; then
-        systemctl disable --now moetuned.service ||
-            fail "the service could not be stopped; see: systemctl status moetuned. Nothing was removed"
-    fi
-    answer=0
-    "$ctl" status >/dev/null 2>&1 || answer=$?
-    if [ "$answer" != 3 ]; then # 3: no daemon answers
-        fail "a moetuned is still running (moetunectl status); end it first. Nothing was removed"
-    fi
-    "$ctl" tune rollback ||
-        fail "settings could not be rolled back (see above); nothing was removed, $state still has the originals"
-    for journal in "$state/undo.jsonl" "$state/undo.jsonl.damaged"; do
-        # Notes of what somebody else took over ("yielded") hold nothing; they are kept for the next start only.
-        if [ -s "$journal" ] && grep -qv '^{"record":"yielded",' "$journal"; then
-            fail "$journal still has settings that could not be rolled back or read; see what it says, set them by hand, remove it and run this again. Nothing was removed"
-        fi
-    done
-    for drop_in in /etc/systemd/system/*.service.d/zz-moetuned.conf; do
-        [ -e "$drop_in" ] || continue
-        unit=$(basename "$(dirname "$drop_in")" .d)
-        "$ctl" backend adopt --undo "$unit" ||
-            fail "the drop-in of $unit could not be taken away (see above); look at it, remove it by hand and run this again. Nothing was removed"
-    done
-    "$ctl" tune unpersist ||
-        fail "files that keep settings over a reboot could not be removed (see above); look at them, remove them by hand and run this again. Nothing was removed"
+    sh "$(dirname "$0")/give_back.sh" "$opt/bin/moetunectl" "sudo make install"
 fi
 
 if [ -z "$dest" ] && [ -d /run/systemd/system ]; then

@@ -5,9 +5,11 @@ No test asserts how long something takes, hypothesis's deadline included: speed 
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from fakes.booted_systemd import BootedSystemd, booted
+from fakes.debian_package import build
 from hypothesis import HealthCheck, settings
 
 # What daemons of tests have to say is nothing for the machine's journal; a test that wants one makes it.
@@ -22,3 +24,9 @@ def booted_systemd() -> Iterator[BootedSystemd]:
     """A systemd for all tests of a module; mark them `systemd`."""
     with booted() as machine:
         yield machine
+
+
+@pytest.fixture(scope="session")
+def debian_package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Debian package of this checkout, built once."""
+    return build(tmp_path_factory.mktemp("deb"))
