@@ -65,11 +65,7 @@ def configure(machine: Machine, **more: Any) -> None:
 
 def bring_backend(machine: Machine, server: str = STAND_IN) -> None:
     """The unit is up and serves; `server`: the script that is its llama-server. The model's disk is read-only, so that a frozen machine may hold it."""
-    machine.run(
-        "mkdir -p /models && mount -o ro,noload LABEL=models /models"
-        # A page cache that is charged to the unit: nobody else has read the model.
-        " && echo 128 >/sys/class/bdi/$(mountpoint -d /models)/read_ahead_kb"
-    )
+    machine.run("mkdir -p /models && mount -o ro,noload LABEL=models /models")
     machine.write("/usr/local/bin/llama-server", server, "0755")
     machine.write("/etc/moetuned/backends/glm.env", ENVIRONMENT.format(context=CONTEXT))
     machine.run(f"systemctl start {UNIT}")
