@@ -4,11 +4,11 @@
 # notes about what it did.
 settings() {
     sysctl -a 2>/dev/null | grep -E '^(vm|kernel|fs)\.' |
-        grep -vE 'drop_caches|compact_memory|stat_refresh|random\.|-nr|-state|\.ns_last_pid|pty\.nr|perf_|cad_pid|epoll|usermodehelper|keys\.|fs\.quota|hotplug|tainted'
+        grep -vE 'drop_caches|compact_memory|stat_refresh|random\.|-nr|-state|\.ns_last_pid|pty\.nr|perf_|cad_pid|epoll|usermodehelper|keys\.|fs\.quota|user_reserve|hotplug|tainted'
     grep -r . /sys/kernel/mm/transparent_hugepage /sys/kernel/mm/lru_gen 2>/dev/null | grep -vE 'pages_collapsed|full_scans|/stats/' | sort
     grep . /sys/block/*/queue/{read_ahead_kb,scheduler,nr_requests,wbt_lat_usec} /sys/class/bdi/*/read_ahead_kb 2>/dev/null
     cat /proc/swaps
-    find /sys/fs/cgroup -name memory.low -o -name memory.min -o -name io.weight | sort | xargs grep -H . 2>/dev/null | grep -vE ':0$|:default 100$|/moetuned\.slice/memory\.min:' || true
+    find /sys/fs/cgroup -name memory.low -o -name memory.min -o -name io.weight | sort | xargs grep -H . 2>/dev/null | grep -vE ':0$|:default 100$|/moetuned\.slice/.*memory\.min:' || true
 }
 everything() {
     settings

