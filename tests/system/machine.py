@@ -113,10 +113,10 @@ class Machine:
         with (self._work / "payload").open("wb") as file:
             file.truncate(PAYLOAD_BYTES)
         incoming = [] if frozen is None else ["-incoming", f"exec:cat {frozen / 'memory'}"]
-        # What QEMU says is kept: it is all there is when it does not start.
+        # It ends with the run, also one that is killed. What QEMU says is kept: it is all there is when it does not start.
         with (out / "qemu.log").open("ab") as log:
             self._qemu = subprocess.Popen(
-                [*self._arguments(), *incoming],
+                ["setpriv", "--pdeathsig", "KILL", *self._arguments(), *incoming],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
