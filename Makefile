@@ -7,13 +7,16 @@ PYTEST_ARGS ?=
 FUZZ_SECONDS ?= 600
 RELIEF ?= stand-in
 MINUTES ?= 30
-export PYTHON PREFIX DESTDIR WHEELS BUILD DIST VERSION
+export PYTHON PREFIX DESTDIR
+# Of test-system.
+export FULL RELEASE KERNEL MGLRU SEED RUNS MIRROR WHEELS BUILD DIST VERSION
 
-.PHONY: help demo test lint bench fuzz relief-matrix soak docs install uninstall deb dist clean
+.PHONY: help demo test test-system lint bench fuzz relief-matrix soak docs install uninstall deb dist clean
 
 help:
 	@echo "make demo        show the main job in two to three minutes (best as root: sudo make demo)"
 	@echo "make test        linters, type checker, layer contracts and tests"
+	@echo "make test-system as root: the package in a virtual machine (QEMU without KVM): service, backend, reboot, upgrade, removal; TESTS=name, FULL=1"
 	@echo "make lint        all of that but the tests"
 	@echo "make bench       the benchmarks behind every figure in the docs"
 	@echo "make fuzz        coverage-guided fuzzing, ten minutes (FUZZ_SECONDS) each: the header reader, what a tick reads"
@@ -48,11 +51,16 @@ lint: $(VENV)/ready-test
 	@echo "== ruff format" && $(BIN)/ruff format --check .
 	@echo "== mypy" && $(BIN)/mypy
 	@echo "== import-linter" && $(BIN)/lint-imports --no-cache
-	@if command -v shellcheck >/dev/null; then echo "== shellcheck" && shellcheck -x scripts/*.sh scripts/debian/pre* scripts/debian/post* etc/hooks.d/* .ci/run; \
+	@if command -v shellcheck >/dev/null; then echo "== shellcheck" && shellcheck -x scripts/*.sh scripts/debian/pre* scripts/debian/post* etc/hooks.d/* .ci/run tests/system/*.sh; \
 	else echo "== shellcheck is not installed; shell scripts are not checked"; fi
 
 test: lint
 	@echo "== pytest" && $(BIN)/pytest $(PYTEST_ARGS)
+
+# TESTS=name chooses, RELEASE=bookworm, KERNEL=6.1 (without cachestat) and MGLRU=off change the guest, FULL=1 adds what takes longer (the
+# other kernels, a real llama.cpp, RUNS=30 disasters drawn from SEED). What a failure leaves is in build/vm/out.
+test-system: $(VENV)/ready-test
+	@$(BIN)/pytest -s -v -m vm tests/system $(if $(TESTS),-k "$(TESTS)") $(PYTEST_ARGS)
 
 bench: $(VENV)/ready-test
 	@$(BIN)/pytest -m bench tests/bench $(PYTEST_ARGS)

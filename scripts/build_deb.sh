@@ -77,7 +77,8 @@ say "building moetuned $version"
 "$python" scripts/debian_files.py changelog --version "$version" --epoch "$SOURCE_DATE_EPOCH" >"$source/debian/changelog"
 export MOETUNED_WHEELS="$build/wheels.new" MOETUNED_PIP="$python"
 rm -f "$build"/moetuned_*
-(cd "$source" && dpkg-buildpackage --build=binary --no-sign >"$build/log" 2>&1) || {
+# What it needs is checked above; build-essential, which dpkg would ask for, is not among it: nothing is compiled.
+(cd "$source" && dpkg-buildpackage --build=binary --no-sign --no-check-builddeps >"$build/log" 2>&1) || {
     tail -n 40 "$build/log" >&2
     fail "the package could not be built (see above, all of it in $build/log)"
 }

@@ -2,9 +2,11 @@
 
 For: swap files and zram.
 
-Tried: both calls for a path at which nothing is; the kernel checks the right first (EPERM) and the path then (ENOENT).
+Tried: both calls for a path at which nothing is; the kernel checks the right first (EPERM) and the path then (ENOENT). Where the service may
+not, swapon(2) as a unit of its own outside of the service, as swap is then made and taken away.
 
-No: no CAP_SYS_ADMIN in `CapabilityBoundingSet=`, a `SystemCallFilter=` without @swap, a container, or not root.
+No: no CAP_SYS_ADMIN in `CapabilityBoundingSet=` or a `SystemCallFilter=` without @swap, and nothing may be run outside; a filter that kills
+instead of refusing; a container, or not root.
 
 Unknown: the kernel has no swap.
 
@@ -17,7 +19,9 @@ import ctypes
 import errno
 import os
 
+from moetuned.host.outside_sandbox import can_leave
 from moetuned.host.rehearsal_answers import YES, no, unknown
+from moetuned.host.swap_devices import swap_on_outside
 from moetuned.schema.capability import Action, Found, Need, RehearsalFacts
 
 CALLS = ("swapoff", "swapon")
@@ -37,6 +41,8 @@ def rehearse(need: Need, _facts: RehearsalFacts) -> Found:
     arguments = (os.fsencode(_NOTHING), 0) if need.subject == "swapon" else (os.fsencode(_NOTHING),)
     getattr(libc, need.subject)(*arguments)
     number = ctypes.get_errno()
+    if number == errno.EPERM and can_leave():
+        number = swap_on_outside(_NOTHING, 0)
     if number in (errno.ENOENT, errno.EINVAL):
         return YES
     if number == errno.EPERM:

@@ -1,0 +1,43 @@
+"""A real llama.cpp as the package's unit: found, judged, and restarted with a shorter context."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from conftest import FULL, Start, Step
+from machine import Image
+from package import fetch
+from serving import bring_backend, context, press, until_idle, view
+
+pytestmark = [
+    pytest.mark.vm,
+    pytest.mark.timeout(1800),
+    pytest.mark.skipif(not FULL, reason="an emulated processor takes minutes for it: FULL=1"),
+]
+WHEELS = "/opt/llama"
+SERVER = f"""#!/bin/sh
+exec env PYTHONPATH=/usr/lib/moetuned/python:{WHEELS}/site python3 -m moetuned.xllamacpp_server "$@"
+"""
+
+
+def test_a_real_llama_cpp(image: Image, start: Start, installed: Path, models: Path, step: Step) -> None:
+    machine = start(installed, models)
+    machine.put({WHEELS: fetch(image.release, ["xllamacpp>=2026.1"], [])})
+    # A wheel is a zip archive.
+    machine.run(
+        f"cd {WHEELS} && for wheel in *.whl; do python3 -m zipfile -e $wheel site; done && chmod -R a+rX .", 300
+    )
+    with step("found by its command line, without a word in the config, and judged"):
+        bring_backend(machine, SERVER)
+        machine.write("/etc/moetuned/moetuned.yaml", "tuning: {profile: moe-offload}")
+        machine.run("systemctl enable --now moetuned", 180)
+        until_idle(machine)
+        status = machine.run("moetunectl backend list --json")
+        print("   " + machine.run("moetunectl status | head -1"))
+        assert "moetuned-backend@glm" in status
+        assert machine.run("moetunectl check").startswith("MOETUNED OK")
+    press(machine, step, kind="xllamacpp")
+    with step("green again with the shorter context"):
+        assert view(machine)["context"]["now"] == context(machine)
+        machine.until("moetunectl check")
