@@ -55,7 +55,6 @@ if [ -d /run/systemd/system ]; then
         systemctl disable --now --quiet "$unit" ||
             fail "$unit could not be stopped; see: systemctl status $unit. Nothing was removed"
     done
-    systemctl stop moetuned.slice || true
 fi
 
 # The slice stays up when it is empty; what somebody else put into it runs on.
