@@ -7,6 +7,7 @@ from enum import StrEnum
 
 import msgspec
 
+from moetuned.schema.unicode_text import unicode_text
 from moetuned.schema.verdict import Reason
 
 
@@ -82,7 +83,8 @@ def is_wanted(name: EventName, subscribed: Collection[EventName]) -> bool:
 
 class Event(msgspec.Struct, frozen=True):
     """One event. `message` is one sentence a person can act on; `backend` None: about the machine. `ended`: ids of the events that this
-    one is the end of, as far as they are known.
+    one is the end of, as far as they are known. Its texts are made of names of files and processes, which may hold anything; whatever is
+    made of an event can be written as UTF-8.
     """
 
     id: str
@@ -93,6 +95,16 @@ class Event(msgspec.Struct, frozen=True):
     message: str
     reasons: tuple[Reason, ...] = ()
     ended: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Clears its texts of lone surrogates."""
+        for name in ("backend", "message"):
+            text = getattr(self, name)
+            if text is not None and (clear := unicode_text(text)) is not text:
+                msgspec.structs.force_setattr(self, name, clear)
+        if not all(reason.text.isascii() for reason in self.reasons):
+            reasons = tuple(msgspec.structs.replace(each, text=unicode_text(each.text)) for each in self.reasons)
+            msgspec.structs.force_setattr(self, "reasons", reasons)
 
 
 class KeptEvents(msgspec.Struct, frozen=True):
