@@ -83,8 +83,7 @@ def is_wanted(name: EventName, subscribed: Collection[EventName]) -> bool:
 
 class Event(msgspec.Struct, frozen=True):
     """One event. `message` is one sentence a person can act on; `backend` None: about the machine. `ended`: ids of the events that this
-    one is the end of, as far as they are known. Its texts are made of names of files and processes, which may hold anything; whatever is
-    made of an event can be written as UTF-8.
+    one is the end of, as far as they are known.
     """
 
     id: str
@@ -97,7 +96,7 @@ class Event(msgspec.Struct, frozen=True):
     ended: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Clears its texts of lone surrogates."""
+        """Clears its texts, made of names of files and processes, of lone surrogates: what is made of an event can be written as UTF-8."""
         for name in ("backend", "message"):
             text = getattr(self, name)
             if text is not None and (clear := unicode_text(text)) is not text:
