@@ -13,8 +13,8 @@ from moetuned.schema.tunable import CgroupTarget, ModelTarget, Targets
 from moetuned.schema.units import parse_bytes
 
 _WITH_DAEMON = (
-    "{} runs in moetuned's own cgroup, and what is set there would be set for moetuned: it needs one of its own (supervise.scope where "
-    "systemd runs, else supervise.cgroup)"
+    "{0} is in moetuned's own cgroup, and what is set there would be set for moetuned; it is set once {0} is in one of its own "
+    "(supervise.scope where systemd runs, else supervise.cgroup)"
 )
 
 

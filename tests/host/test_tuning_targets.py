@@ -57,5 +57,5 @@ def test_a_backend_that_runs_where_the_daemon_does_has_no_cgroup_to_set() -> Non
     first, second = find_targets(config, {}, with_daemon={"glm", "own"}).cgroups
     assert first.directory is None
     assert first.unknown is not None
-    assert "glm runs in moetuned's own cgroup" in first.unknown
+    assert "glm is in moetuned's own cgroup" in first.unknown
     assert second == CgroupTarget("own", "/sys/fs/cgroup/own", 1 << 30)
