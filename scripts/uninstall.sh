@@ -36,7 +36,12 @@ trap 'exit 1' HUP INT TERM
 sed '1!G;h;$!d' "$list" >"$work/list" # last made, first removed
 
 rm -rf "$dest$opt"
-[ -n "$dest" ] || rm -rf "$run" "$state"
+if [ -z "$dest" ]; then
+    # Also what backends of its units saved, and what systemd noted of settings of the units that are gone. The Debian package's postrm
+    # does the same, and can read no file of the package any more.
+    rm -rf "$run" "$state" /var/lib/moetuned-backends /var/lib/private/moetuned-backends /run/systemd/system.control/moetuned*.d \
+        /run/systemd/transient/moetuned*
+fi
 while read -r kind rest; do
     case $kind in
         link)

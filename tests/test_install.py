@@ -1,6 +1,7 @@
 """make install and make uninstall for real: into a DESTDIR, and as root onto this machine inside a private mount namespace."""
 
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -157,6 +158,15 @@ def _namespace(tmp_path, script):
     )  # fmt: skip
 
 
+def test_both_ways_to_remove_it_take_the_same_with_them():
+    """What a purge of the package removes is removed here, but /etc/moetuned with what was edited there, and logs."""
+    purge = (ROOT / "scripts/debian/postrm").read_text()
+    own = (ROOT / "scripts/uninstall.sh").read_text()
+    paths = set(re.findall(r"(?:/var/lib|/run)/\S+", purge.partition("rm -f ")[0]))
+    assert len(paths) == 6
+    assert {path for path in paths if path not in own} == set()
+
+
 @pytest.mark.kernel
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: installs in a private mount namespace")
 @pytest.mark.skipif(Path("/opt/moetuned").exists(), reason="moetuned is installed on this machine")
@@ -169,6 +179,7 @@ def test_removal_leaves_the_machine_as_it_was(tmp_path):
     script = f"""
     rm -rf /run/moetuned /var/lib/moetuned  # only what is seen in here: a daemon or a demo may run on the machine
     list() {{ find {" ".join("/" + name for name in OVERLAID)} -xdev ! -name '*-' ! -name .pwd.lock | sort; cat /etc/group; }}
+    mkdir -p /var/lib/private /run/systemd/system.control  # systemd's own
     list >{tmp_path}/before
     make --no-print-directory install
     test "$(stat -c %U /opt/moetuned)" = root
@@ -183,7 +194,12 @@ def test_removal_leaves_the_machine_as_it_was(tmp_path):
     moetunectl config check
     rm /var/lib/moetuned/undo.jsonl*
     echo '{msgspec.json.encode(theirs).decode()}' >/var/lib/moetuned/undo.jsonl  # nothing is held: no reason to stay
+    mkdir -p /var/lib/private/moetuned-backends/glm /run/systemd/system.control/moetuned.slice.d
+    ln -s private/moetuned-backends /var/lib/moetuned-backends
+    echo conversation >/var/lib/moetuned-backends/glm/slot.kv
+    : >/run/systemd/system.control/moetuned.slice.d/50-MemoryLow.conf
     /opt/moetuned/uninstall.sh
+    find /run/systemd/system.control /run/systemd/transient -name 'moetuned*' 2>/dev/null >{tmp_path}/noted || true
     list >{tmp_path}/after
     """
     result = _namespace(tmp_path, script)
@@ -194,4 +210,5 @@ def test_removal_leaves_the_machine_as_it_was(tmp_path):
     assert result.returncode == 0, result.stdout + result.stderr
     assert result.stderr.lower().count("nothing was removed") == 2, result.stderr
     assert (tmp_path / "after").read_text() == (tmp_path / "before").read_text()
+    assert (tmp_path / "noted").read_text() == ""
     assert not Path("/opt/moetuned").exists()

@@ -281,6 +281,44 @@ def view(house: House, name: str) -> dict[str, Any]:
     return next((each for each in found if each["name"] == name), {})
 
 
+def test_conversations_of_a_backends_unit_go_on_after_a_restart(house: House) -> None:
+    """Its state directory is behind a link to /var/lib/private, and mounted for it alone."""
+    machine = house.machine
+    machine.path("/srv/m").mkdir(parents=True, exist_ok=True)
+    machine.run(sys.executable, "-m", "moetuned.simulator", "make-model", "/srv/m/model.gguf", "--size", "8M")
+    example = (ROOT / "etc/backends/example.env").read_text()
+    text = re.sub(r"^MODEL=.*$", "MODEL=/srv/m/model.gguf", example, flags=re.MULTILINE)
+    text = re.sub(r"^PORT=.*$", "PORT=8084", text, flags=re.MULTILINE)
+    machine.write("/etc/moetuned/backends/glm.env", re.sub("=16384", "=8192", text), 0o600)
+    machine.write("/etc/moetuned/backends/glm.key", "secret-key\n", 0o600)
+    unit = "moetuned-backend@glm.service"
+    assert re.search(r"^context +8192 ", machine.moetunectl("backend", "adopt", unit).stdout, re.MULTILINE)
+    house.configure(
+        backends=[
+            {
+                "name": "glm", "model": "/srv/m/model.gguf", "url": "http://127.0.0.1:8084",
+                "supervise": {"by": "systemd", "unit": unit}, "context": {"preferred": 8192, "minimum": 1024},
+            }
+        ]
+    )  # fmt: skip
+    house.start()
+    machine.systemctl("start", unit)
+    try:
+        until(lambda: view(house, "glm").get("verdict", {}).get("phase") == "idle", "it is ready")
+        until(lambda: view(house, "glm").get("context", {}).get("now") == 8192, "what it is")
+        ask = ("-m", "moetuned.simulator", "ask", "http://127.0.0.1:8084", "--tokens", "4", "--prompt-tokens", "300")
+        machine.run(sys.executable, *ask)
+        machine.moetunectl("backend", "restart", "glm", "--context", "4096", "--yes")
+        until(lambda: view(house, "glm").get("context", {}).get("now") == 4096, "restarted")
+        said = until(lambda: re.search(r"backend_restarted: .*|.*conversation.*", house.log()), "what became of it")
+        assert "1 conversation goes on" in house.log(), (said[0], house.log())
+        assert os.listdir(machine.path("/var/lib/private/moetuned-backends/glm")) == [], "what was saved is removed"
+    finally:
+        machine.systemctl("stop", unit, check=False)
+        machine.systemctl("reset-failed", unit, check=False)
+        machine.path("/run/moetuned/backends/glm.env").unlink(missing_ok=True)
+
+
 def test_backends_of_both_kinds_within_the_limits(house: House) -> None:
     """One that is the daemon's child, in a scope and with the limits; one that a script has restarted, outside of them."""
     machine = house.machine

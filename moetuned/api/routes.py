@@ -19,6 +19,7 @@ from moetuned.schema.history import HISTORY_SECONDS, Histories
 from moetuned.schema.relief import ReliefPlan, ReliefPlans
 from moetuned.schema.snapshot import Snapshot
 from moetuned.schema.supervision import BackendDo
+from moetuned.schema.unicode_text import unicode_json
 
 if TYPE_CHECKING:  # the daemon makes one only when somebody asks
     from moetuned.schema.alert_view import AlertsAnswer
@@ -246,11 +247,11 @@ class Routes:
 
 def error_answer(status: int, sentence: str, headers: tuple[tuple[str, str], ...] = ()) -> Answer:
     """An error as JSON: {"error": sentence}."""
-    return Answer(status, _JSON, msgspec.json.encode({"error": sentence}) + b"\n", headers)
+    return Answer(status, _JSON, unicode_json({"error": sentence}) + b"\n", headers)
 
 
 def _json(status: int, value: object) -> Answer:
-    return Answer(status, _JSON, msgspec.json.encode(value) + b"\n")
+    return Answer(status, _JSON, unicode_json(value) + b"\n")
 
 
 def _allow(methods: str) -> tuple[tuple[str, str], ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import click
 import msgspec
@@ -30,6 +30,7 @@ from moetuned.host.fs import RealFS
 from moetuned.host.service import ServiceError
 from moetuned.host.systemd_unit import DIRECTORY, SystemdUnit, is_service, reload_units, unit_files, unit_status
 from moetuned.host.unit_drop_in import read_drop_in, remove_drop_in, write_drop_in
+from moetuned.parse.environment_file import parse_environment_file
 from moetuned.parse.persisted_file import Standing, standing
 from moetuned.parse.unit_file import parse_unit_file
 from moetuned.parse.unit_status import UnitStatus
@@ -37,12 +38,15 @@ from moetuned.schema.persisted import FileChange, FileStep, LeftOut
 
 _LEAST_CONTEXT = 256
 _USUAL_MINIMUM = 2048
+_VARIABLES_BYTES = 64 << 10
 _TYPED = re.compile(r"\.(automount|device|mount|path|scope|service|slice|socket|swap|target|timer)$")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 
 
 class AdoptReport(msgspec.Struct, frozen=True):
-    """JSON of the command. `done` False: only shown. `config`: the entry for moetuned.yaml."""
+    """JSON of the command. `done` False: only shown. `config`: the entry for moetuned.yaml. `unread`: files of the unit's variables that could
+    not be read, and why: what they say is not in `settings`.
+    """
 
     unit: str
     name: str
@@ -54,6 +58,7 @@ class AdoptReport(msgspec.Struct, frozen=True):
     left_out: tuple[LeftOut, ...] = ()
     config: str | None = None
     notes: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
 
 
 @click.command(
@@ -121,7 +126,9 @@ def _find(argv: Sequence[str]) -> Kind | None:
     return None if kind is None else Kind(kind.NAME, kind.SETTINGS)
 
 
-def _plan(unit: str, name: str, status: UnitStatus, path: str, before: str | None) -> Adoption:
+def _plan(
+    unit: str, name: str, status: UnitStatus, path: str, before: str | None, files_say: Mapping[str, str]
+) -> Adoption:
     """Raises ServiceError, AdoptionError."""
     if status.load_state != "loaded":
         raise ServiceError(f"systemd has no unit {unit} that it can start ({status.load_state})")
@@ -137,8 +144,25 @@ def _plan(unit: str, name: str, status: UnitStatus, path: str, before: str | Non
         _find,
         DIRECTORY,
         status.environment_files,
+        files_say=files_say,
         makes_directory=makes_directory,
     )
+
+
+def _owners_variables(name: str, status: UnitStatus) -> tuple[dict[str, str], tuple[str, ...]]:
+    """What the files of variables that the unit's owner wrote say, and those that cannot be read, with the reason."""
+    found: dict[str, str] = {}
+    unread = []
+    for path in status.environment_files:
+        if path == environment_path(name, DIRECTORY):
+            continue
+        try:
+            found |= parse_environment_file(RealFS().read_text(path, _VARIABLES_BYTES))
+        except FileNotFoundError:
+            continue  # one that need not be there, or the unit does not start
+        except (OSError, ValueError) as error:
+            unread.append(f"{path}: {error.strerror if isinstance(error, OSError) else error}")
+    return found, tuple(unread)
 
 
 def _drop_in(unit: str) -> tuple[str, str | None]:
@@ -158,7 +182,8 @@ def adopt_unit(unit: str, name: str, *, write: bool) -> AdoptReport:
     if before is not None and (problem := _not_ours(unit, path, before)):
         raise AdoptionError(problem)
     status = unit_status(unit)
-    plan = _plan(unit, name, status, path, before)
+    files_say, unread = _owners_variables(name, status)
+    plan = _plan(unit, name, status, path, before, files_say)
     done = write and plan.text is not None and plan.text != before
     notes: list[str] = []
     if done:
@@ -178,6 +203,7 @@ def adopt_unit(unit: str, name: str, *, write: bool) -> AdoptReport:
         plan.left_out,
         _entry(unit, name, context),
         tuple(notes),
+        unread,
     )
 
 
@@ -250,7 +276,8 @@ def _name_in(text: str | None) -> str:
 def _show_edits(unit: str, name: str, path: str, text: str) -> None:
     """How an edited drop-in differs from what would be written now; nothing where that cannot be told."""
     try:
-        plan = _plan(unit, name or name_of_unit(unit), unit_status(unit), path, text)
+        name, status = name or name_of_unit(unit), unit_status(unit)
+        plan = _plan(unit, name, status, path, text, _owners_variables(name, status)[0])
     except (ServiceError, AdoptionError):
         return
     click.echo(preview(FileChange(path, FileStep.REFUSED, plan.text, text)), err=True)
@@ -281,13 +308,18 @@ def _show(report: AdoptReport) -> None:
         click.echo(f"{report.unit} takes what a restart may change from moetuned already: its owner wrote it so.\n")
     elif text := preview(FileChange(report.drop_in, FileStep.WRITE, report.before, report.after)):
         click.echo(text + "\n")
+    nothing = "not known" if report.unread else "not said"
     print_table(
         ("A RESTART CAN CHANGE", "NOW", "HOW"),
         [
-            (each.name, " and ".join(dict.fromkeys(now or "not said" for now in each.now)), each.how)
+            (each.name, " and ".join(dict.fromkeys(now or nothing for now in each.now)), each.how)
             for each in report.settings
         ],
     )
+    if report.unread:
+        click.echo("\nNot read, so what they say is not known:")
+        for unread in report.unread:
+            print_wrapped(unread)
     if report.left_out:
         click.echo("\nNot to be changed:")
         for left_out in report.left_out:

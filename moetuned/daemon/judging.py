@@ -202,7 +202,7 @@ class Judge:
         # One that was taken over while it ran has long read what it needs, unless the daemon before died over it.
         just_loaded = watched.seen_loading or supervisor.adopted_age_seconds is None
         if settings.warm_enabled and (just_loaded or supervisor.warm_owed):
-            why = "the backend has loaded" if just_loaded else "moetuned ended before it had been warmed"
+            why = "the backend has loaded" if just_loaded else "moetuned has not warmed it yet"
             self._care.want_warm(watched, why)
         if just_loaded:
             self._care.want_prompts(watched, settings)

@@ -10,8 +10,10 @@ import msgspec
 
 from moetuned import tunables
 from moetuned.decide.tuning_plan import without_refused
+from moetuned.host.cgroup import memory_cgroup
 from moetuned.host.fs import HostFS
 from moetuned.host.tuning_targets import find_targets
+from moetuned.host.unified_cgroup import is_of_daemon
 from moetuned.schema.config import Config
 from moetuned.schema.snapshot import TunableView
 from moetuned.schema.tunable import PlannedStep
@@ -39,6 +41,7 @@ class TuningKeeper:
         self._resting = False
         self._borrowed_problem = ""
         self._cgroups: dict[str, str] = {}
+        self._with_daemon: frozenset[str] = frozenset()
         self.views: tuple[TunableView, ...] = ()
         self.notes: tuple[str, ...] = ()
         self._refused: Mapping[str, str] = {}
@@ -90,7 +93,7 @@ class TuningKeeper:
         ):
             self._steps, self.views = (), ()
             return
-        targets = find_targets(config, self._cgroups)
+        targets = find_targets(config, self._cgroups, with_daemon=self._with_daemon)
         try:
             journal = self._open()
         except JournalError as error:
@@ -111,14 +114,17 @@ class TuningKeeper:
     def follow_cgroups(self, config: Config, running: Mapping[str, str | None]) -> bool:
         """Note the cgroups of backends that run, by name; whether settings are to be applied again.
 
-        Settings of a backend's cgroup can only be made while it is there.
+        Settings of a backend's cgroup can only be made while it is there. A backend that is started passes through the daemon's.
         """
         if self._resting:
             return False
         asking = [one.name for one in config.backends if one.memory_low is not None or one.io_weight is not None]
         found = {name: cgroup for name in asking if (cgroup := running.get(name)) is not None}
-        changed = found != self._cgroups
-        self._cgroups = found
+        own = memory_cgroup(os.getpid(), self._fs).directory if found else None
+        with_daemon = frozenset(name for name, cgroup in found.items() if is_of_daemon(cgroup, own))
+        found = {name: cgroup for name, cgroup in found.items() if name not in with_daemon}
+        changed = (found, with_daemon) != (self._cgroups, self._with_daemon)
+        self._cgroups, self._with_daemon = found, with_daemon
         return changed
 
     def check(self) -> tuple[TunableView, ...]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 import msgspec
 
@@ -105,12 +106,14 @@ def plan_adoption(
     directory: str,
     read_now: Sequence[str] = (),
     *,
+    files_say: Mapping[str, str] = MappingProxyType({}),
     makes_directory: bool = False,
 ) -> Adoption:
     """The drop-in for `unit`, whose files in the order they are read are `files`, as the backend `name`. Raises AdoptionError.
 
     A drop-in of moetuned's own among them is passed over. `find` tells the kind of a command line; `directory` holds the files of
-    variables, `read_now` are the files of variables that systemd reads for it now. `makes_directory`: that of the drop-in does not exist, and goes again when it is taken away.
+    variables, `read_now` are the files of variables that systemd reads for it now, and `files_say` what those of its owner say, as far as
+    that may be read. `makes_directory`: that of the drop-in does not exist, and goes again when it is taken away.
     """
     path, environment = drop_in_path(unit), environment_path(name, directory)
     own = [file for file in files if file.path != path]
@@ -120,7 +123,7 @@ def plan_adoption(
         raise AdoptionError(instead(unit, engine))
     try:
         if len(own) == len(files) and service.own and environment in read_now:
-            return _by_its_owner(unit, path, environment, service, read_now)
+            return _by_its_owner(unit, path, environment, service, read_now, files_say)
         command = read_command(service)
         kind = find(command.argv)
         if kind is None or not kind.settings:
@@ -129,7 +132,7 @@ def plan_adoption(
             raise AdoptionError(
                 f"the command of {unit} has words that may be flags ({', '.join(unsure)}): write them out there, or {by_hand}"
             )
-        settings, left_out, places = _settings(command, environment_of(service), service, kind)
+        settings, left_out, places = _settings(command, {**environment_of(service), **files_say}, service, kind)
     except CommandError as error:
         raise AdoptionError(f"{unit} {error}: {by_hand}") from error
     if not settings:
@@ -148,13 +151,21 @@ def _engine_of(service: ServiceText) -> str | None:
         return None
 
 
-def _by_its_owner(unit: str, path: str, environment: str, service: ServiceText, read_now: Sequence[str]) -> Adoption:
+def _by_its_owner(
+    unit: str,
+    path: str,
+    environment: str,
+    service: ServiceText,
+    read_now: Sequence[str],
+    files_say: Mapping[str, str],
+) -> Adoption:
     found = set_by(service, environment, read_now)
     left_out = tuple(LeftOut(name, reason) for name, reason in found.unusable)
     if not found.variables:
         raise AdoptionError(f"{unit} reads {environment}, but nothing in it sets anything by a variable of that file")
+    said = {**environment_of(service), **files_say}
     settings = tuple(
-        Setting(name, variables, (None,) * len(variables), f"its owner gave it {' and '.join(variables)}")
+        Setting(name, variables, tuple(map(said.get, variables)), f"its owner gave it {' and '.join(variables)}")
         for name, variables in found.variables.items()
     )
     return Adoption(path, None, settings, left_out)

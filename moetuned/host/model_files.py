@@ -15,15 +15,17 @@ from moetuned.gguf.header import CHUNK_BYTES, GgufError, Header, header_steps
 from moetuned.gguf.kv_cache import kv_bytes_per_token
 from moetuned.gguf.split_files import Part, missing_part, part_names, wrong_part
 from moetuned.schema.model import ModelIdentity
+from moetuned.schema.unicode_text import unicode_text
 
 
 class ModelFileError(Exception):
     """A model cannot be used. `path` is the file that was asked for, `sentence` says what is wrong and what to do."""
 
     def __init__(self, path: str, sentence: str) -> None:
-        super().__init__(f"{path}: {sentence}")
+        # A file beside it may be called anything, and the sentence goes into the status.
+        self.sentence = unicode_text(sentence)
+        super().__init__(f"{unicode_text(path)}: {self.sentence}")
         self.path = path
-        self.sentence = sentence
 
     @property
     def refused(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from moetuned.decide.read_ahead import typical_slice_bytes
 from moetuned.host.model_files import ModelFileError
@@ -12,21 +12,28 @@ from moetuned.schema.supervise import SuperviseProcess
 from moetuned.schema.tunable import CgroupTarget, ModelTarget, Targets
 from moetuned.schema.units import parse_bytes
 
+_WITH_DAEMON = (
+    "{0} is in moetuned's own cgroup, and what is set there would be set for moetuned; it is set once {0} is in one of its own "
+    "(supervise.scope where systemd runs, else supervise.cgroup)"
+)
+
 
 def find_targets(
     config: Config,
     cgroups: Mapping[str, str] | None = None,
     slice_of: Callable[[str], ModelTarget] | None = None,
+    with_daemon: Collection[str] = (),
 ) -> Targets:
     """Each model file of the configuration once, and each cgroup that something is asked for.
 
-    `cgroups` maps backends that run to their cgroup's directory; one that moetuned starts has it in the configuration. Reads the
-    headers of the models; what cannot be read is a target that says why.
+    `cgroups` maps backends that run to their cgroup's directory; one that moetuned starts has it in the configuration. `with_daemon`:
+    backends that run where the daemon does, which is not set for them. Reads the headers of the models; what cannot be read is a target
+    that says why.
     """
     look = slice_of or model_target
     paths = dict.fromkeys(backend.model for backend in config.backends if backend.model is not None)
     models = tuple(look(path) for path in paths)
-    found = (_cgroup(backend, cgroups or {}) for backend in config.backends)
+    found = (_cgroup(backend, cgroups or {}, with_daemon) for backend in config.backends)
     return Targets(models, tuple(target for target in found if target is not None))
 
 
@@ -42,9 +49,11 @@ def model_target(path: str) -> ModelTarget:
     return ModelTarget(path, found, None if found is not None else f"{path} has no experts")
 
 
-def _cgroup(backend: Backend, running: Mapping[str, str]) -> CgroupTarget | None:
+def _cgroup(backend: Backend, running: Mapping[str, str], with_daemon: Collection[str]) -> CgroupTarget | None:
     if backend.memory_low is None and backend.io_weight is None:
         return None
     own = backend.supervise.cgroup if isinstance(backend.supervise, SuperviseProcess) else None
     low = None if backend.memory_low is None else parse_bytes(backend.memory_low)
-    return CgroupTarget(backend.name, own or running.get(backend.name), low, backend.io_weight)
+    directory = own or running.get(backend.name)
+    unknown = _WITH_DAEMON.format(backend.name) if directory is None and backend.name in with_daemon else None
+    return CgroupTarget(backend.name, directory, low, backend.io_weight, unknown)

@@ -15,6 +15,7 @@ from moetuned.parse.mountinfo import mount_of, parse_mountinfo
 
 _EVERYTHING_BYTES = 1 << 60
 """As much as no machine has."""
+_INIT = "/init.scope"
 NO_CGROUP = "the cgroup of {} is not known: it does not run, or no running daemon tells"
 
 
@@ -61,6 +62,14 @@ def unified_cgroup(fs: HostFS, directory: str) -> UnifiedCgroup:
     if not fs.exists(f"{path}/cgroup.procs"):
         return msgspec.structs.replace(found, problem=f"there is no cgroup {path}")
     return found
+
+
+def is_of_daemon(directory: str, own: str | None) -> bool:
+    """Whether a process in `directory` is where the daemon is (`own`; None: the root, or unknown), or above it, or in systemd's own.
+
+    A child of the daemon starts there and is moved a moment later, as one of systemd may be; what is set there is not set for it.
+    """
+    return directory == own or (own or "").startswith(f"{directory}/") or directory.endswith(_INIT)
 
 
 def protected_bytes(fs: HostFS, directory: str) -> int:

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 import msgspec
 
+from moetuned.schema.unicode_text import unicode_text
 from moetuned.schema.verdict import Reason
 
 
@@ -93,6 +94,16 @@ class Event(msgspec.Struct, frozen=True):
     message: str
     reasons: tuple[Reason, ...] = ()
     ended: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Clears its texts, made of names of files and processes, of lone surrogates: what is made of an event can be written as UTF-8."""
+        for name in ("backend", "message"):
+            text = getattr(self, name)
+            if text is not None and (clear := unicode_text(text)) is not text:
+                msgspec.structs.force_setattr(self, name, clear)
+        if not all(reason.text.isascii() for reason in self.reasons):
+            reasons = tuple(msgspec.structs.replace(each, text=unicode_text(each.text)) for each in self.reasons)
+            msgspec.structs.force_setattr(self, "reasons", reasons)
 
 
 class KeptEvents(msgspec.Struct, frozen=True):

@@ -143,13 +143,14 @@ class ModelTarget(msgspec.Struct, frozen=True):
 class CgroupTarget(msgspec.Struct, frozen=True):
     """The cgroup of a backend, as a directory under /sys/fs/cgroup, and what the configuration asks for it.
 
-    `directory` None: it is not known, most often because the backend does not run.
+    `directory` None: it is not known, most often because the backend does not run, or it has none of its own: `unknown` says why then.
     """
 
     backend: str
     directory: str | None = None
     memory_low_bytes: int | None = None
     io_weight: int | None = None
+    unknown: str | None = None
 
 
 class Targets(msgspec.Struct, frozen=True):

@@ -38,7 +38,7 @@ def instances(fs: HostFS, targets: Targets, _device_of: Callable[[str], tuple[in
         if target.io_weight is None:
             continue
         if target.directory is None:
-            name, skip = target.backend, NO_CGROUP.format(target.backend)
+            name, skip = target.backend, target.unknown or NO_CGROUP.format(target.backend)
             spec = msgspec.structs.replace(SPEC, name=f"{SPEC.name} {name}", asked=str(target.io_weight), skip=skip)
             found[name] = spec
             continue

@@ -46,7 +46,8 @@ def instances(fs: HostFS, targets: Targets, _device_of: Callable[[str], tuple[in
         if target.memory_low_bytes is None:
             continue
         if target.directory is None:
-            refused.append(_spec(target.backend, target.memory_low_bytes, skip=NO_CGROUP.format(target.backend)))
+            skip = target.unknown or NO_CGROUP.format(target.backend)
+            refused.append(_spec(target.backend, target.memory_low_bytes, skip=skip))
             continue
         cgroup = unified_cgroup(fs, target.directory)
         problem = cgroup.problem or _problem(fs, cgroup)

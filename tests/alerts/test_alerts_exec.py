@@ -67,6 +67,13 @@ def test_hooks_run_in_name_order_with_facts(hooks, tmp_path):
     assert msgspec.json.decode(second.partition("Z ")[2], type=Event) == event()
 
 
+def test_a_name_that_is_no_text_keeps_no_hook_from_running(hooks, tmp_path):
+    out = tmp_path / "out"
+    add(hooks, "10-a", f'echo "$MOETUNED_MESSAGE $(cat)" >{out}')
+    assert run(hooks, message="part /m/\udcff.gguf is missing")[0].ok
+    assert out.read_text().startswith("part /m/\ufffd.gguf is missing {")
+
+
 def test_the_environment_is_minimal(hooks, tmp_path, monkeypatch):
     monkeypatch.setenv("NOTIFY_SOCKET", "/run/x")
     monkeypatch.setenv("SECRET", "1")

@@ -73,6 +73,16 @@ def test_status_is_the_snapshot(daemon, snapshot):
     assert decoded.backends[0].signals["refault_ratio"] is None  # not a number is unknown
 
 
+def test_a_process_of_a_name_that_is_no_text_spoils_no_status(snapshot):
+    """Anybody may start one in a directory of such a name."""
+    named = msgspec.structs.replace(snapshot.backends[0], name="/d\udcff/model.gguf")
+    daemon = Daemon(msgspec.structs.replace(snapshot, backends=(named, *snapshot.backends[1:])))
+    answer = daemon.ask("GET", "/v1/status", TCP)
+    assert answer.status == 200
+    assert msgspec.json.decode(answer.body, type=Snapshot).backends[0].name == "/d\ufffd/model.gguf"
+    assert daemon.ask("GET", "/metrics", TCP).status == 200
+
+
 def test_an_explanation_is_worked_out_when_it_is_asked_for(daemon):
     daemon.ask("GET", "/v1/status")
     assert daemon.explained == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,29 @@ def test_it_writes_reads_again_and_takes_back(machine: Machine, monkeypatch: pyt
     assert os.listdir(machine.variables) == []
     code, out, _ = machine.run("--undo", "llama.service")
     assert (code, "Nothing to take away" in out) == (0, True)
+
+
+def test_what_the_owners_file_of_variables_says_now(machine: Machine) -> None:
+    """As moetuned-backend@NAME.service is; what moetuned wrote beside it is not its owner's word."""
+    said, own = machine.unit.parent / "said.env", f"{machine.variables}/llama.env"
+    said.write_text("MODEL=/m.gguf\nMOETUNED_CONTEXT=16384 \n")
+    machine.unit.write_text(
+        "[Service]\nExecStart=llama-server --ctx-size ${MOETUNED_CONTEXT} --parallel ${MOETUNED_SLOTS}\n"
+        "[X-Moetuned]\ncontext=MOETUNED_CONTEXT\nslots=MOETUNED_SLOTS\n"
+    )
+    write_variables("llama", {"MOETUNED_CONTEXT": "512"}, machine.variables)
+    files = [f"{said} (ignore_errors=no)", f"{said.parent}/absent (ignore_errors=yes)", f"{own} (ignore_errors=yes)"]
+    machine.show(EnvironmentFiles=files)
+    code, out, _ = machine.run("llama")
+    assert code == 0
+    assert re.search(r"^context +16384 +its owner", out, re.MULTILINE)
+    assert re.search(r"^slots +not said ", out, re.MULTILINE)
+    assert "context: {preferred: 16384}" in out
+    files[1] = f"{said.parent} (ignore_errors=yes)"
+    machine.show(EnvironmentFiles=files)
+    _, out, _ = machine.run("llama")
+    assert re.search(r"^slots +not known ", out, re.MULTILINE)
+    assert f"{said.parent}: " in out.partition("Not read")[2]
 
 
 def test_a_name_of_ones_own(machine: Machine) -> None:

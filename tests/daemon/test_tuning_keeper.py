@@ -354,3 +354,31 @@ def test_settings_of_a_cgroup_follow_it(kernel: FakeKernel, journal: str) -> Non
     assert keeper.follow_cgroups(config, {"glm": None})
     keeper.rest()
     assert not keeper.follow_cgroups(config, running), "a person has given all back"
+
+
+@pytest.mark.parametrize("passed", ["moetuned.slice/moetuned.service", "moetuned.slice", "init.scope"])
+def test_the_cgroup_that_a_backend_is_started_in_is_not_set_for_it(
+    kernel: FakeKernel, journal: str, passed: str
+) -> None:
+    """systemd-run(1) is a child of the daemon until systemd has made the scope and moved it there."""
+    scope = "moetuned.slice/moetuned-backend-glm.scope"
+    add_cgroups(kernel, "moetuned.slice/moetuned.service", scope, "init.scope")
+    for directory in ("moetuned.slice", "moetuned.slice/moetuned.service", scope, "init.scope"):
+        kernel.files[f"/sys/fs/cgroup/{directory}/memory.current"] = Text("0\n")
+    kernel.files[f"/proc/{os.getpid()}/cgroup"] = Text("0::/moetuned.slice/moetuned.service\n")
+
+    def low(cgroup: str) -> str:
+        return kernel.foreign_read(f"/sys/fs/cgroup/{cgroup}/memory.low").strip()
+
+    config = msgspec.structs.replace(OFFLOAD, backends=[Backend("glm", memory_low="1GiB", io_weight=300)])
+    keeper = TuningKeeper(kernel, journal)
+    assert keeper.follow_cgroups(config, {"glm": f"/sys/fs/cgroup/{passed}"})
+    assert not keeper.follow_cgroups(config, {"glm": f"/sys/fs/cgroup/{passed}"})
+    keeper.apply(config)
+    assert {low(each) for each in ("moetuned.slice", "moetuned.slice/moetuned.service", scope, "init.scope")} == {"0"}
+    said = {view.name: view.detail for view in keeper.views}
+    assert "moetuned's own cgroup" in said["memory_low glm"]
+    assert "moetuned's own cgroup" in said["io_weight glm"]
+    assert keeper.follow_cgroups(config, {"glm": f"/sys/fs/cgroup/{scope}"})
+    keeper.apply(config)
+    assert (low(scope), low("moetuned.slice/moetuned.service")) == (str(1 << 30), "0")

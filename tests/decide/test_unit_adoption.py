@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import pytest
 from hypothesis import given
@@ -34,11 +35,22 @@ def find(argv: Sequence[str]) -> Kind | None:
 
 
 def adopt(
-    *lines: str, more: Sequence[UnitFile] = (), read_now: Sequence[str] = (), makes_directory: bool = False
+    *lines: str,
+    more: Sequence[UnitFile] = (),
+    read_now: Sequence[str] = (),
+    files_say: Mapping[str, str] = MappingProxyType({}),
+    makes_directory: bool = False,
 ) -> Adoption:
     files = [UnitFile(UNIT, "[Service]\n" + "".join(f"{line}\n" for line in lines)), *more]
     return plan_adoption(
-        "llama.service", "glm", files, find, "/run/moetuned/backends", read_now, makes_directory=makes_directory
+        "llama.service",
+        "glm",
+        files,
+        find,
+        "/run/moetuned/backends",
+        read_now,
+        files_say=files_say,
+        makes_directory=makes_directory,
     )
 
 
@@ -213,6 +225,19 @@ def test_a_unit_whose_owner_wrote_it_so_needs_no_drop_in() -> None:
     assert [(each.name, each.reason) for each in plan.left_out] == [("slots", "its command has no ${MOETUNED_SLOTS}")]
     with pytest.raises(AdoptionError, match="nothing in it sets anything"):
         adopt("ExecStart=/opt/start-it", *section, read_now=[ENVIRONMENT])
+
+
+def test_what_is_said_now_is_what_the_owners_files_say() -> None:
+    """EnvironmentFile= goes before Environment=."""
+    lines = (
+        "ExecStart=/opt/it -c ${MOETUNED_CONTEXT} -np ${MOETUNED_SLOTS}",
+        "Environment=MOETUNED_CONTEXT=1 MOETUNED_SLOTS=2",
+    )
+    section = ("[X-Moetuned]", "context=MOETUNED_CONTEXT", "slots=MOETUNED_SLOTS")
+    plan = adopt(*lines, *section, read_now=[ENVIRONMENT], files_say={"MOETUNED_CONTEXT": "8192"})
+    assert [each.now for each in plan.settings] == [("8192",), ("2",)]
+    plan = adopt("ExecStart=llama-server -c ${CONTEXT}", files_say={"CONTEXT": "4096", "LLAMA_ARG_N_PARALLEL": "3"})
+    assert {each.name: each.now for each in plan.settings if each.now[0]} == {"context": ("4096",), "slots": ("3",)}
 
 
 def test_what_a_restart_can_change_is_what_the_unit_has_now() -> None:

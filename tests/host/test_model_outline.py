@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,14 @@ def test_a_renamed_part_is_known_by_its_header(tmp_path: Path):
     write_stub(tmp_path, "mixtral-8x7b", parts=3)  # another model's part 2 is not meant
     with pytest.raises(ModelFileError, match=r"00002-of-00003\.gguf .*but zz\.gguf is by its header part 2 .*old name"):
         read_outline(str(paths[2]))
+
+
+def test_a_renamed_part_of_a_name_that_is_no_text(tmp_path: Path):
+    paths = write_stub(tmp_path, "qwen3moe-30b", parts=3)
+    paths[1].rename(tmp_path / os.fsdecode(b"z\xff.gguf"))
+    with pytest.raises(ModelFileError, match="but z\ufffd\\.gguf is by its header part 2") as caught:
+        read_outline(str(paths[2]))
+    assert caught.value.sentence.encode()
 
 
 def test_more_of_a_header_would_do(tmp_path: Path):

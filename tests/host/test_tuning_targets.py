@@ -48,3 +48,14 @@ def test_cgroups_of_the_config_and_of_backends_that_run() -> None:
         CgroupTarget("unit", "/sys/fs/cgroup/system.slice/llama.service", None, 500),
         CgroupTarget("gone", None, None, 500),
     )
+
+
+def test_a_backend_that_runs_where_the_daemon_does_has_no_cgroup_to_set() -> None:
+    child = Backend("glm", memory_low="1GiB", supervise=SuperviseProcess(["s"]))
+    apart = Backend("own", memory_low="1GiB", supervise=SuperviseProcess(["s"], cgroup="/sys/fs/cgroup/own"))
+    config = Config(backends=[child, apart])
+    first, second = find_targets(config, {}, with_daemon={"glm", "own"}).cgroups
+    assert first.directory is None
+    assert first.unknown is not None
+    assert "glm is in moetuned's own cgroup" in first.unknown
+    assert second == CgroupTarget("own", "/sys/fs/cgroup/own", 1 << 30)

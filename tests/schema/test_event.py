@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 
+import msgspec
 import pytest
 
-from moetuned.schema.event import ENDS, KIND_OF, EventName, begun_by, has_end, is_kind_of, is_wanted
+from moetuned.schema.event import ENDS, KIND_OF, Event, EventName, begun_by, has_end, is_kind_of, is_wanted
+from moetuned.schema.verdict import Reason
 
 
 def test_the_names_are_the_published_ones() -> None:
@@ -72,3 +74,14 @@ def test_an_end_ends_no_kind_and_no_end() -> None:
     begun = [name for names in ENDS.values() for name in names]
     assert len(set(begun)) == len(begun)
     assert not set(begun) & (set(KIND_OF) | set(ENDS))
+
+
+def test_an_event_can_always_be_written() -> None:
+    """Whatever the files and processes that it names are called: else a hook would not run, and the daemon would end."""
+    reason = Reason("memory", "anon", 1.0, 2.0, 3.0, "grown by \udcfe")
+    event = Event("1", EventName.BACKEND_DOWN, 1.0, 1.0, "b\ud800", "part a\udcff.gguf is missing", (reason,))
+    assert (event.backend, event.message) == ("b\ufffd", "part a\ufffd.gguf is missing")
+    assert event.reasons == (msgspec.structs.replace(reason, text="grown by \ufffd"),)
+    assert msgspec.json.decode(msgspec.json.encode(event), type=Event) == event
+    again = msgspec.structs.replace(event, message="\udc80")
+    assert again.message == "\ufffd"
