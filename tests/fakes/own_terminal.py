@@ -19,6 +19,12 @@ from fakes.terminal_picture import TerminalPicture
 LIMIT_SECONDS = 30.0
 
 
+def _as_a_shell_would() -> None:
+    """The terminal is the program's own, and Ctrl-C is not ignored, even where whoever started the tests ignores it (nohup, `&`)."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class OwnTerminal:
     """`until` reads what the program writes until something is true; `meanwhile` is called while it waits (a server's turn)."""
 
@@ -42,7 +48,7 @@ class OwnTerminal:
             stderr=inside,
             env=dict(environ),
             start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509  nothing else runs in the child
+            preexec_fn=_as_a_shell_would,  # noqa: PLW1509  nothing else runs in the child
         )
         os.close(inside)
 
