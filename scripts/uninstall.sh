@@ -18,6 +18,8 @@ fail() {
     exit 1
 }
 
+# A make install that was killed between two renames left the program aside.
+if [ ! -e "$dest$opt" ] && [ -f "$dest$opt.old/installed" ]; then mv "$dest$opt.old" "$dest$opt"; fi
 if [ ! -f "$list" ]; then
     say "$dest$opt was not made by make install; there is nothing to remove"
     exit 0
@@ -35,7 +37,7 @@ trap 'rm -rf "$work"' EXIT
 trap 'exit 1' HUP INT TERM
 sed '1!G;h;$!d' "$list" >"$work/list" # last made, first removed
 
-rm -rf "$dest$opt"
+# The program and its list go last, so that this can be run again when it is killed on the way.
 [ -n "$dest" ] || rm -rf "$run" "$state"
 while read -r kind rest; do
     case $kind in
@@ -54,6 +56,7 @@ while read -r kind rest; do
             fi
             ;;
         dir)
+            [ "$rest" != "$(dirname "$opt")" ] || rm -rf "$dest$opt"
             if [ -d "$dest$rest" ]; then rmdir "$dest$rest" 2>/dev/null || say "kept $dest$rest: it is not empty"; fi
             ;;
         group)
@@ -62,6 +65,7 @@ while read -r kind rest; do
         *) say "does not know how to remove: $kind $rest" ;;
     esac
 done <"$work/list"
+rm -rf "$dest$opt"
 
 if [ -z "$dest" ] && [ -d /run/systemd/system ]; then
     systemctl daemon-reload
