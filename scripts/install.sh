@@ -44,6 +44,9 @@ if [ -z "$dest" ] && [ "$(id -u)" != 0 ]; then
     fail "installing needs root; run: sudo make install (or set DESTDIR)"
 fi
 
+# One that was killed between two renames left the old program, with the list of all that was installed, aside.
+if [ ! -e "$dest$opt" ] && [ -f "$dest$opt.old/installed" ]; then mv "$dest$opt.old" "$dest$opt"; fi
+
 # Nothing that somebody else put there is replaced.
 if [ -e "$dest/usr/lib/moetuned/give-back" ]; then
     fail "the Debian package moetuned is installed; there can be one of them only. Remove it first: sudo apt remove moetuned"
@@ -194,6 +197,9 @@ elif ours "group moetuned"; then
 fi
 install -m 0644 "$list" "$dest$opt/installed"
 
+if [ -e "$dest/var/lib/dpkg/info/moetuned.postrm" ]; then
+    say "the Debian package moetuned was removed but not purged; if you purge it, its files in $etc go, and moetuned's settings with $etc/moetuned.yaml"
+fi
 if [ -n "$dest" ]; then
     say "staged in $dest"
 elif [ -d /run/systemd/system ]; then

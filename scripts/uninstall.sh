@@ -18,6 +18,8 @@ fail() {
     exit 1
 }
 
+# A make install that was killed between two renames left the program aside.
+if [ ! -e "$dest$opt" ] && [ -f "$dest$opt.old/installed" ]; then mv "$dest$opt.old" "$dest$opt"; fi
 if [ ! -f "$list" ]; then
     say "$dest$opt was not made by make install; there is nothing to remove"
     exit 0
@@ -35,7 +37,7 @@ trap 'rm -rf "$work"' EXIT
 trap 'exit 1' HUP INT TERM
 sed '1!G;h;$!d' "$list" >"$work/list" # last made, first removed
 
-rm -rf "$dest$opt"
+# The program and its list go last, so that this can be run again when it is killed on the way.
 if [ -z "$dest" ]; then
     # Also what backends of its units saved, and what systemd noted of settings of the units that are gone. The Debian package's postrm
     # does the same, and can read no file of the package any more.
@@ -59,6 +61,7 @@ while read -r kind rest; do
             fi
             ;;
         dir)
+            [ "$rest" != "$(dirname "$opt")" ] || rm -rf "$dest$opt"
             if [ -d "$dest$rest" ]; then rmdir "$dest$rest" 2>/dev/null || say "kept $dest$rest: it is not empty"; fi
             ;;
         group)
@@ -67,6 +70,7 @@ while read -r kind rest; do
         *) say "does not know how to remove: $kind $rest" ;;
     esac
 done <"$work/list"
+rm -rf "$dest$opt"
 
 if [ -z "$dest" ] && [ -d /run/systemd/system ]; then
     systemctl daemon-reload

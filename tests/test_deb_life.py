@@ -168,9 +168,24 @@ def test_its_whole_life(machine: Machine, debian_package: Path, tmp_path: Path) 
     assert not systemd.path("/etc/systemd/system/llama.service.d").exists()
     assert systemd.systemctl("is-active", "moetuned", check=False) == "inactive"
 
-    # Installed again it starts from what was kept, and is not enabled by that.
+    # Installed again it starts from what was kept.
     machine.dpkg("-i", newer)
     assert systemd.path("/etc/moetuned/moetuned.yaml").read_text() == "tuning: {profile: observe}\n"
+    machine.dpkg("--remove", "moetuned")
+
+    # What came by make install since then is not the package's to purge.
+    systemd.write("/opt/moetuned/installed", "")
+    systemd.write("/var/lib/moetuned/undo.jsonl", "")
+    said = machine.dpkg("--purge", "moetuned").stdout
+    assert "it belongs to the moetuned in /opt/moetuned now" in said
+    assert systemd.path("/etc/moetuned/conf.d/50-mine.yaml").exists()
+    assert systemd.path("/var/lib/moetuned/undo.jsonl").exists()
+    systemd.path("/var/lib/moetuned/undo.jsonl").unlink()
+    shutil.rmtree(systemd.path("/opt/moetuned"))
+
+    # Installed again it is not enabled by that.
+    machine.dpkg("-i", newer)
+    assert systemd.path("/etc/moetuned/conf.d/50-mine.yaml").exists()
     assert systemd.systemctl("is-enabled", "moetuned", check=False) == "disabled"
 
     machine.dpkg("--purge", "moetuned")

@@ -107,6 +107,24 @@ def test_an_edited_config_survives_a_second_installation_and_the_removal(staged,
     assert "nothing to remove" in make("uninstall", f"DESTDIR={copy}").stdout
 
 
+def test_an_installation_and_a_removal_that_were_killed_are_repeated(staged, tmp_path):
+    there = tmp_path / "killed"
+    shutil.copytree(staged, there, symlinks=True)
+    (there / "opt/moetuned").rename(there / "opt/moetuned.old")  # between the two renames
+    work = tmp_path / "bin"
+    work.mkdir()
+    (work / "rmdir").write_text("#!/bin/sh\nkill -9 $PPID\n")  # the first directory of the list
+    (work / "rmdir").chmod(0o755)
+    path = {"PATH": f"{work}:{os.environ['PATH']}"}
+    assert make("uninstall", f"DESTDIR={there}", check=False, **path).returncode != 0
+    assert (there / "opt/moetuned/installed").exists()
+    assert not (there / "usr/local/bin/moetunectl").is_symlink()
+    make("uninstall", f"DESTDIR={there}")
+    assert [path for path in there.rglob("*") if not path.is_dir()] == []
+    assert not (there / "opt").exists()
+    assert not (there / "etc").exists()
+
+
 def test_what_somebody_else_put_there_is_never_replaced(tmp_path):
     theirs = tmp_path / "usr/local/bin/moetunectl"
     theirs.parent.mkdir(parents=True)

@@ -12,12 +12,12 @@ from moetuned.api.errors import DaemonError
 from moetuned.api.socket_path import DEFAULT_SOCKET
 from moetuned.cli.backend_adopt import adopt_unit, undo_adoption
 from moetuned.cli.setup_dialog import deed_words, done_words
-from moetuned.decide.setup_plan import SERVICE
+from moetuned.decide.setup_plan import SERVICE, TELLING
 from moetuned.decide.unit_adoption import AdoptionError
 from moetuned.host.environment_file import forget
 from moetuned.host.service import ServiceError
 from moetuned.host.setup_record import remove_unit_state, write_record
-from moetuned.host.system_file import replace_files
+from moetuned.host.system_file import free_backup, is_closed, remove_beside, replace_files
 from moetuned.host.system_program import ProgramError, run_program
 from moetuned.host.systemd_unit import DIRECTORY, reload_units, unit_status
 from moetuned.schema.setup import PlannedDeed, SetupRecord, Step
@@ -66,7 +66,7 @@ def carry_out(deeds: Sequence[PlannedDeed], record: SetupRecord, directory: str,
     if files:
         say("writing files")
         try:
-            replace_files(_texts(files))
+            _replace(files)
         except OSError as error:
             raise DeedError(f"{error.filename or files[0].target}: {error.strerror}. Nothing was changed") from error
         done += map(done_words, files)
@@ -84,11 +84,13 @@ def carry_out(deeds: Sequence[PlannedDeed], record: SetupRecord, directory: str,
         done.append(done_words(deed))
     stopped = {deed.target for deed in deeds if deed.step is Step.STOP_BACKEND}
     removed = {deed.target for deed in deeds if deed.step is Step.REMOVE}
+    told = {deed.target for deed in deeds if deed.step in TELLING}
     left = SetupRecord(
         tuple(each for each in record.files if each not in removed),
         record.adopted,
         tuple(each for each in record.enabled if each not in stopped),
         record.directories,
+        tuple(each for each in record.pending if each not in told),
     )
     if left != record:
         with contextlib.suppress(OSError):  # too much in the record harms nobody
@@ -96,13 +98,18 @@ def carry_out(deeds: Sequence[PlannedDeed], record: SetupRecord, directory: str,
     return done
 
 
-def _texts(files: Sequence[PlannedDeed]) -> dict[str, str | None]:
+def _replace(files: Sequence[PlannedDeed]) -> None:
+    """Raises OSError."""
     texts: dict[str, str | None] = {}
+    closed = {deed.target for deed in files if deed.closed}
     for deed in files:
         if deed.edited:
-            texts[f"{deed.target}.bak"] = deed.before
+            backup = free_backup(deed.target)
+            texts[backup] = deed.before
+            if is_closed(deed.target) or deed.closed:
+                closed.add(backup)
         texts[deed.target] = deed.after
-    return texts
+    replace_files(texts, closed)
 
 
 def _do(deed: PlannedDeed) -> None:
@@ -144,7 +151,7 @@ def stop_unit(unit: str) -> None:
         forget(name, DIRECTORY)
 
 
-def take_back(deeds: Sequence[PlannedDeed], directories: Sequence[str], state: str, say: Say) -> list[str]:
+def take_back(deeds: Sequence[PlannedDeed], record: SetupRecord, state: str, say: Say) -> list[str]:
     """All that setup made, as `undo_deeds` orders it; then the record goes. Raises DeedError; the record stays then."""
     done: list[str] = []
     for deed in deeds:
@@ -164,7 +171,10 @@ def take_back(deeds: Sequence[PlannedDeed], directories: Sequence[str], state: s
                 f"{error.filename or deed.target}: {error.strerror}. Look at it and run this again"
             ) from error
         done.append(words)
-    for directory in sorted(directories, key=len, reverse=True):
+    for path in record.files:
+        with contextlib.suppress(OSError):
+            remove_beside(path)
+    for directory in sorted(record.directories, key=len, reverse=True):
         with contextlib.suppress(OSError):  # something else is in it
             os.rmdir(directory)
     try:

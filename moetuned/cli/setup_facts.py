@@ -27,13 +27,14 @@ from moetuned.host.model_search import (
     ModelOnDisk,
     Search,
     homes_to_look_in,
+    in_private_tmp,
     search,
     unreadable_for_others,
     usual_places,
 )
 from moetuned.host.service import ServiceError
 from moetuned.host.service_manager import is_booted
-from moetuned.host.system_file import read_system_file
+from moetuned.host.system_file import is_closed, read_system_file
 from moetuned.host.system_program import ProgramError, ask_program
 from moetuned.host.system_program import find_program as find_system_program
 from moetuned.host.systemd_unit import unit_files, unit_status
@@ -64,8 +65,8 @@ def gather(models: Sequence[str], record: SetupRecord, progress: Progress) -> Se
     """All of it. `models`: paths that were named. Raises ConfigError for a config that the daemon would refuse, ValueError for a named
     model that is none, OSError for a file of setup's own that cannot be read.
     """
-    text = read_system_file(CONFIG_PATH)
     others, current = _config({CONFIG_PATH: None}), _config({})
+    text = read_system_file(CONFIG_PATH)
     progress("looking for backends")
     servers = find_servers(backends.find)
     progress("looking for models")
@@ -93,6 +94,7 @@ def gather(models: Sequence[str], record: SetupRecord, progress: Progress) -> Se
         hooks_directory=os.path.isdir(HOOKS),
         mail_program=find_system_program("sendmail") is not None,
         config_text=text,
+        config_closed=_config_closed(),
         environment_texts=texts,
         directories_missing=_missing(
             (CONFIG_PATH, *(environment_file(each.name) for each in candidates.found if each.way is Way.CREATED))
@@ -100,6 +102,14 @@ def gather(models: Sequence[str], record: SetupRecord, progress: Progress) -> Se
         enabled_units=tuple(unit for unit in units if _says("is-enabled", unit) == "enabled"),
         active_units=tuple(unit for unit in units if _says("is-active", unit) in ("active", "activating", "reloading")),
     )
+
+
+def _config_closed() -> bool:
+    """Whether a file of the config is hidden from ordinary users: what setup takes over from it stays hidden, too."""
+    directory = os.path.join(os.path.dirname(DEFAULT_PATH), "conf.d")
+    names = sorted(os.listdir(directory)) if os.path.isdir(directory) else []
+    paths = (DEFAULT_PATH, *(os.path.join(directory, name) for name in names if name.endswith(".yaml")))
+    return any(is_closed(path) for path in paths) or any(map(is_closed, (directory, os.path.dirname(DEFAULT_PATH))))
 
 
 def _config(instead: Mapping[str, str | None]) -> Config:
@@ -361,7 +371,9 @@ class _Candidates:
             return f"only {format_bytes(found.present_bytes)} of {format_bytes(found.size_bytes)} are here yet"
         if self._way is Way.CHILD:
             return _no_program(self._program)
-        if (closed := unreadable_for_others(found.parts[0])) is not None:
+        if in_private_tmp(found.parts[0]):
+            return f"its unit has a {os.path.dirname(found.parts[0])} of its own and would not find {found.parts[0]}; move the model"
+        if (closed := next(filter(None, map(unreadable_for_others, found.parts)), None)) is not None:
             return f"{closed} cannot be read by the user that its unit gets; run chmod o+{'x' if os.path.isdir(closed) else 'r'} {closed}, or move the model"
         return _no_program_of_unit(unit_of(name), self._program)
 

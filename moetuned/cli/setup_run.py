@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import click
 import msgspec
@@ -18,15 +18,16 @@ from moetuned.cli.backend_client import fail, on_a_terminal, say
 from moetuned.cli.progress_line import Elapsed
 from moetuned.cli.setup_facts import CONFIG_PATH, gather, load_checked
 from moetuned.cli.tune_options import print_json
-from moetuned.decide.setup_plan import make_plan, undo_deeds
+from moetuned.decide.setup_plan import make_plan, only_watched, undo_deeds
 from moetuned.decide.setup_questions import chosen
 from moetuned.decide.unit_adoption import Adoption, AdoptionError
 from moetuned.host.service import ServiceError
-from moetuned.host.setup_record import read_record
-from moetuned.host.system_file import read_system_file
+from moetuned.host.setup_record import only_one, read_record
+from moetuned.host.system_file import free_backup, read_system_file
 from moetuned.parse.config_problem import ConfigError
 from moetuned.schema.setup import PlannedDeed, SetupFacts, SetupPlan, SetupRecord, SetupReport, Step, Way
 from moetuned.schema.snapshot import Snapshot
+from moetuned.schema.supervise import SuperviseNone
 from moetuned.state.undo_journal import default_path
 
 EXIT_NO, EXIT_USAGE, EXIT_REFUSED = 1, 2, 4
@@ -56,6 +57,25 @@ def state_directory() -> str:
 def run_setup(wanted: Wanted) -> int:
     """The exit code. Ends the program where it cannot begin."""
     _check(wanted)
+    with _alone(wanted):
+        return _run_setup(wanted)
+
+
+@contextlib.contextmanager
+def _alone(wanted: Wanted) -> Iterator[None]:
+    """Two that plan at one time would write over each other's record. Who only looks need not wait."""
+    with contextlib.ExitStack() as held:
+        if not wanted.dry_run:
+            try:
+                held.enter_context(only_one(state_directory()))
+            except BlockingIOError:
+                fail("another moetunectl setup runs; end it, or wait for it, and run this again", EXIT_REFUSED)
+            except OSError as error:
+                fail(f"{error.filename}: {error.strerror}. Nothing was changed", EXIT_NO)
+        yield
+
+
+def _run_setup(wanted: Wanted) -> int:
     facts, record = _look(wanted)
     if not wanted.as_json:
         setup_dialog.show_looked(facts, asks=wanted.asks)
@@ -143,17 +163,22 @@ def _answers(facts: SetupFacts, wanted: Wanted) -> dict[str, str]:
 def _plan(facts: SetupFacts, answers: Mapping[str, str], record: SetupRecord) -> SetupPlan:
     adoptions: dict[str, Adoption] = {}
     notes = []
+    watched: list[str] = []
     for each in chosen(facts, answers):
         if each.way is not Way.UNIT or each.unit is None or each.named_in_config:
             continue
         try:
             found = adopt_unit(each.unit, each.name, write=False)
         except (ServiceError, AdoptionError) as error:
-            notes.append(f"{each.unit} cannot be adopted, so moetuned only watches it: {error}")
+            if each.entry is None or isinstance(each.entry.supervise, SuperviseNone):
+                notes.append(f"{each.unit} cannot be adopted, so moetuned only watches it: {error}")
+                watched.append(each.name)
+            else:
+                notes.append(f"{each.unit} cannot be adopted, and its entry stays as it is: {error}")
             continue
         if found.after is not None and found.after != found.before:
             adoptions[each.unit] = Adoption(found.drop_in, found.after, found.settings, found.left_out)
-    plan = make_plan(facts, answers, adoptions, record)
+    plan = make_plan(*only_watched(facts, answers, watched), adoptions, record)
     return msgspec.structs.replace(plan, notes=(*notes, *plan.notes))
 
 
@@ -168,7 +193,7 @@ def _without_refused(plan: SetupPlan, wanted: Wanted) -> SetupPlan:
             click.echo(f"note: {note}", err=True)
             continue
         deeds.append(deed)
-    if not any(deed.step in (Step.WRITE, Step.REMOVE) for deed in deeds):
+    if len(deeds) < len(plan.deeds) and not any(deed.step in (Step.WRITE, Step.REMOVE) for deed in deeds):
         deeds = [deed for deed in deeds if deed.step not in (Step.RELOAD_SERVICE, Step.RESTART_BACKEND)]
     return msgspec.structs.replace(plan, deeds=tuple(deeds), notes=tuple(notes))
 
@@ -178,7 +203,7 @@ def _may_replace(deed: PlannedDeed, wanted: Wanted) -> bool:
         return wanted.replace_edited
     return bool(
         click.confirm(
-            f"{deed.target} was edited since setup wrote it. Replace it (it is kept as {deed.target}.bak)?",
+            f"{deed.target} was edited since setup wrote it. Replace it (it is kept as {free_backup(deed.target)})?",
             default=False,
         )
     )
@@ -262,6 +287,11 @@ def run_undo(wanted: Wanted) -> int:
     if wanted.given or wanted.models:
         fail("--undo takes no answers", EXIT_USAGE)
     _check(wanted)
+    with _alone(wanted):
+        return _run_undo(wanted)
+
+
+def _run_undo(wanted: Wanted) -> int:
     try:
         record = _record()
         texts = {path: text for path in (CONFIG_PATH, *record.files) if (text := read_system_file(path)) is not None}
@@ -287,7 +317,7 @@ def run_undo(wanted: Wanted) -> int:
         return EXIT_NO
     progress = Elapsed(sys.stderr, "setup:")
     try:
-        done = setup_deeds.take_back(deeds, record.directories, state_directory(), progress.draw)
+        done = setup_deeds.take_back(deeds, record, state_directory(), progress.draw)
     except setup_deeds.DeedError as error:
         progress.clear()
         fail(str(error), EXIT_NO)

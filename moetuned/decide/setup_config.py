@@ -89,7 +89,8 @@ def entry_of(one: Candidate, answers: Answers) -> Backend:
     if minimum is not None:
         preferred = int(answers.get(f"{CONTEXT} {one.name}", _preferred(one)))
         context = Context(min(MOST_CONTEXT, max(preferred, int(minimum))), int(minimum))
-    if one.entry is not None:
+    became_a_unit = one.way is Way.UNIT and one.entry is not None and isinstance(one.entry.supervise, SuperviseNone)
+    if one.entry is not None and not became_a_unit:
         if minimum is None:
             return one.entry
         entry = msgspec.structs.replace(one.entry, context=context)

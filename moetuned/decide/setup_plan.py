@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+
+import msgspec
 
 from moetuned.decide.setup_config import UNDO, config_text, environment_text, unit_of
 from moetuned.decide.setup_questions import Answers, chosen
@@ -12,6 +14,10 @@ from moetuned.schema.setup import Candidate, PlannedDeed, SetupFacts, SetupPlan,
 
 SERVICE = "moetuned.service"
 BACKENDS_DIRECTORY = "/etc/moetuned/backends"
+
+
+TELLING = (Step.RESTART_BACKEND, Step.RELOAD_SERVICE)
+"""Steps by which a unit that runs takes what was written."""
 
 
 def environment_file(name: str) -> str:
@@ -52,9 +58,9 @@ def make_plan(
                 deeds.append(
                     PlannedDeed(Step.START_BACKEND, unit, f"llama-server with {each.model}, now and at every boot")
                 )
-            elif environment_file(each.name) in changed:
+            elif environment_file(each.name) in changed or unit in before.pending:
                 deeds.append(PlannedDeed(Step.RESTART_BACKEND, unit, "so that it takes what was changed"))
-    deeds += _service(facts, any(deed.target == facts.config_path for deed in deeds))
+    deeds += _service(facts, SERVICE in before.pending or any(deed.target == facts.config_path for deed in deeds))
     record = SetupRecord(
         files=tuple(dict.fromkeys((*before.files, *(each.target for each in deeds if each.step is Step.WRITE)))),
         adopted=tuple(dict.fromkeys((*before.adopted, *(each.target for each in deeds if each.step is Step.ADOPT)))),
@@ -68,8 +74,19 @@ def make_plan(
             )
         ),
         directories=tuple(dict.fromkeys((*before.directories, *facts.directories_missing))),
+        pending=tuple(dict.fromkeys((*before.pending, *(each.target for each in deeds if each.step in TELLING)))),
     )
     return SetupPlan(tuple(deeds), record, tuple(_notes(facts, backends)))
+
+
+def only_watched(facts: SetupFacts, answers: Answers, names: Collection[str]) -> tuple[SetupFacts, Answers]:
+    """With these units as servers that moetuned may not restart: what runs in a unit need not be what the unit is for."""
+    candidates = tuple(
+        msgspec.structs.replace(each, way=Way.KEPT, unit=None) if each.name in names else each
+        for each in facts.candidates
+    )
+    left = {key: value for key, value in answers.items() if key.partition(" ")[2] not in names}
+    return msgspec.structs.replace(facts, candidates=candidates), left
 
 
 def _files(facts: SetupFacts, answers: Answers, created: list[Candidate]) -> list[PlannedDeed]:
@@ -90,17 +107,24 @@ def _files(facts: SetupFacts, answers: Answers, created: list[Candidate]) -> lis
             facts.config_text,
             config_text(facts, answers),
             "moetuned's config, read after moetuned.yaml",
+            closed=facts.config_closed,
         )
     )
     return [each for each in found if each is not None]
 
 
-def _file(path: str, before: str | None, after: str | None, why: str) -> PlannedDeed | None:
+def _file(path: str, before: str | None, after: str | None, why: str, *, closed: bool = False) -> PlannedDeed | None:
     if before == after:
         return None
     edited = before is not None and standing(before, UNDO) is not Standing.OURS
     return PlannedDeed(
-        Step.WRITE if after is not None else Step.REMOVE, path, why, before=before, after=after, edited=edited
+        Step.WRITE if after is not None else Step.REMOVE,
+        path,
+        why,
+        before=before,
+        after=after,
+        edited=edited,
+        closed=closed,
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import pwd
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -22,6 +22,8 @@ PLACE_SECONDS = 3.0
 _LEAST_BYTES = 16 << 10
 _MAGIC = b"GGUF"
 _BLOB = "sha256-"
+_MOST_LINKS = 40
+"""Of one name, as the kernel follows them."""
 _IN_HOME = (
     "models", "Models", ".cache/llama.cpp", ".cache/huggingface/hub", ".cache/lm-studio/models", ".lmstudio/models", ".ollama/models/blobs",
 )  # fmt: skip
@@ -173,14 +175,32 @@ def _is_gguf(path: str) -> bool:
 
 
 def unreadable_for_others(path: str) -> str | None:
-    """What keeps a user of its own (as a unit with DynamicUser= has) from reading `path`: the file or a directory on the way; None: nothing."""
+    """What keeps a user of its own (as a unit with DynamicUser= has) from reading `path`: the file or a directory on the way; None: nothing.
+
+    The way is that of the name, of each link that it leads over, and of the file itself.
+    """
     real = os.path.realpath(path)
     try:
         if not os.stat(real).st_mode & 0o004:
             return real
-        while (real := os.path.dirname(real)) != "/":
-            if not os.stat(real).st_mode & 0o001:
-                return real
+        for name in (real, *_hops(os.path.abspath(path))):
+            while (name := os.path.dirname(name)) != "/":
+                if not os.stat(name).st_mode & 0o001:
+                    return name
     except OSError:
         return real
     return None
+
+
+def _hops(name: str) -> Iterator[str]:
+    """The name, and what it leads to from link to link. Raises OSError."""
+    for _ in range(_MOST_LINKS):
+        yield name
+        if not os.path.islink(name):
+            return
+        name = os.path.normpath(os.path.join(os.path.realpath(os.path.dirname(name)), os.readlink(name)))
+
+
+def in_private_tmp(path: str) -> bool:
+    """Whether a unit with PrivateTmp= sees something else under this name."""
+    return any(each.startswith(("/tmp/", "/var/tmp/")) for each in (os.path.abspath(path), os.path.realpath(path)))  # noqa: S108

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import re
 import shutil
+from collections.abc import Iterator
 
 import msgspec
 
@@ -25,7 +27,7 @@ def read_record(directory: str) -> SetupRecord:
         data = read_private(path, _LIMIT_BYTES)
     except NotADirectoryError:
         return SetupRecord()
-    if not data:
+    if not data and not os.path.lexists(path):
         return SetupRecord()
     try:
         return msgspec.json.decode(data, type=SetupRecord)
@@ -41,6 +43,7 @@ def write_record(directory: str, record: SetupRecord) -> None:
     if record == SetupRecord():
         if os.path.isdir(directory):
             remove_durably(path)
+            remove_durably(f"{path}.new")  # left by one that was killed
             try:
                 os.rmdir(directory)
             except OSError:
@@ -48,6 +51,39 @@ def write_record(directory: str, record: SetupRecord) -> None:
         return
     make_private_directory(directory)
     replace_durably(path, msgspec.json.encode(record) + b"\n")
+
+
+@contextlib.contextmanager
+def only_one(directory: str) -> Iterator[None]:
+    """One at a time may change the record of `directory`. Raises BlockingIOError where another does, OSError.
+
+    The lock is a file beside the directory, which may come and go meanwhile; it goes at the end, unlike the lock of one that was killed,
+    which holds nobody up.
+    """
+    path = f"{directory}.lock"
+    os.makedirs(os.path.dirname(path) or "/", 0o755, exist_ok=True)
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_still(descriptor, path):
+                break
+        except OSError:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)  # whoever had it has just removed it
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+        os.close(descriptor)
+
+
+def _is_still(descriptor: int, path: str) -> bool:
+    with contextlib.suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    return False
 
 
 def remove_unit_state(name: str, var_lib: str = "/var/lib") -> None:

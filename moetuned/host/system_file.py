@@ -6,12 +6,12 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from moetuned.host.durable_file import sync_directory
 
 _LIMIT_BYTES = 256 << 10
-_MODE = 0o644
+_MODE, _CLOSED_MODE = 0o644, 0o600
 
 
 def read_system_file(path: str) -> str | None:
@@ -35,8 +35,34 @@ def read_system_file(path: str) -> str | None:
     return content.decode("utf-8", "replace")
 
 
-def replace_files(texts: Mapping[str, str | None]) -> None:
+def is_closed(path: str) -> bool:
+    """Whether ordinary users may not read (or enter) what is there; what is not there or cannot be looked at is not closed."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return False
+    return not status.st_mode & (stat.S_IXOTH if stat.S_ISDIR(status.st_mode) else stat.S_IROTH)
+
+
+def free_backup(path: str) -> str:
+    """A name beside `path` to keep what it says now under, that nothing has yet."""
+    name, number = f"{path}.bak", 1
+    while os.path.lexists(name):
+        number += 1
+        name = f"{path}.bak{number}"
+    return name
+
+
+def remove_beside(path: str) -> None:
+    """Remove what one that was killed while it wrote `path` left beside it. Raises OSError."""
+    with contextlib.suppress(NotADirectoryError):
+        _remove(_beside(path))
+
+
+def replace_files(texts: Mapping[str, str | None], closed: Collection[str] = ()) -> None:
     """Give each path its text (mode 0644, directories made where they are missing), or remove it (None).
+
+    Those `closed`, and files that ordinary users could not read before, get mode 0600.
 
     All new texts are on the disk beside their files before the first file is replaced, so a full disk changes nothing. A
     reader sees the old file or the new one, never a part. Raises OSError.
@@ -45,7 +71,8 @@ def replace_files(texts: Mapping[str, str | None]) -> None:
     try:
         for path, text in texts.items():
             if text is not None:
-                prepared[path] = _prepare(path, text.encode())
+                mode = _CLOSED_MODE if path in closed or is_closed(path) else _MODE
+                prepared[path] = _prepare(path, text.encode(), mode)
         for path in texts:
             if path in prepared:
                 os.replace(prepared[path], path)
@@ -62,7 +89,7 @@ def replace_files(texts: Mapping[str, str | None]) -> None:
                 os.unlink(beside)
 
 
-def _prepare(path: str, data: bytes) -> str:
+def _prepare(path: str, data: bytes, mode: int) -> str:
     """A file beside `path` with `data`, flushed."""
     beside = _beside(path)
     os.makedirs(os.path.dirname(path), 0o755, exist_ok=True)
@@ -72,7 +99,7 @@ def _prepare(path: str, data: bytes) -> str:
         with open(descriptor, "wb") as file:
             file.write(data)
             file.flush()
-            os.fchmod(descriptor, _MODE)
+            os.fchmod(descriptor, mode)
             os.fsync(descriptor)
     except OSError as error:
         os.unlink(beside)

@@ -92,7 +92,7 @@ class SetupFacts(msgspec.Struct, frozen=True):
     """All that questions and plan are made from. `others`: the config without setup's own file, `current`: with it.
 
     `config_text`: of setup's own file, `environment_texts`: of the files of units that setup could make, by path; no entry: there is none.
-    `directories_missing`: those that writing makes.
+    `config_closed`: a file of the config is hidden from ordinary users. `directories_missing`: those that writing makes.
     """
 
     config_path: str
@@ -107,6 +107,7 @@ class SetupFacts(msgspec.Struct, frozen=True):
     hooks_directory: bool = False
     mail_program: bool = False
     config_text: str | None = None
+    config_closed: bool = False
     environment_texts: dict[str, str] = {}
     directories_missing: tuple[str, ...] = ()
     enabled_units: tuple[str, ...] = ()
@@ -114,12 +115,16 @@ class SetupFacts(msgspec.Struct, frozen=True):
 
 
 class SetupRecord(msgspec.Struct, frozen=True):
-    """What setup made, on the disk before it makes it: files it wrote, units it adopted, units it enabled, directories it made."""
+    """What setup made, on the disk before it makes it: files it wrote, units it adopted, units it enabled, directories it made.
+
+    `pending`: units that have yet to take what was written, for one that ends before it tells them so.
+    """
 
     files: tuple[str, ...] = ()
     adopted: tuple[str, ...] = ()
     enabled: tuple[str, ...] = ()
     directories: tuple[str, ...] = ()
+    pending: tuple[str, ...] = ()
 
 
 class Step(StrEnum):
@@ -139,7 +144,7 @@ class Step(StrEnum):
 class PlannedDeed(msgspec.Struct, frozen=True):
     """One step: of a file its path with the text before and after (None: no file), of a unit its name. `why`: for people.
 
-    `edited`: the file was changed by hand since it was written.
+    `edited`: the file was changed by hand since it was written. `closed`: nobody but root may read it.
     """
 
     step: Step
@@ -149,6 +154,7 @@ class PlannedDeed(msgspec.Struct, frozen=True):
     before: str | None = None
     after: str | None = None
     edited: bool = False
+    closed: bool = False
 
 
 class SetupPlan(msgspec.Struct, frozen=True):

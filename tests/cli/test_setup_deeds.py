@@ -127,7 +127,9 @@ def test_all_is_taken_back(tmp_path: Path, asked: list[str], monkeypatch: pytest
         PlannedDeed(Step.REMOVE, str(directory / "50-setup.yaml"), "why", before="x"),
         PlannedDeed(Step.GIVE_BACK, "llama.service", "why"),
     )
-    done = take_back(deeds, (str(tmp_path / "etc"), str(directory)), str(tmp_path / "state"), lambda _: None)
+    (directory / ".50-setup.yaml.new").write_text("left by one that was killed")
+    record = SetupRecord(files=(f"{directory}/50-setup.yaml",), directories=(str(tmp_path / "etc"), str(directory)))
+    done = take_back(deeds, record, str(tmp_path / "state"), lambda _: None)
     assert len(done) == 4
     assert not (tmp_path / "etc").exists()
     assert not (tmp_path / "state").exists()
@@ -139,6 +141,37 @@ def test_what_cannot_be_taken_back_keeps_the_record(tmp_path: Path, asked: list[
     do(tmp_path)
     with pytest.raises(DeedError, match=r"could not stop and disable broken\.service"):
         take_back(
-            (PlannedDeed(Step.STOP_BACKEND, "broken.service", "why"),), (), str(tmp_path / "state"), lambda _: None
+            (PlannedDeed(Step.STOP_BACKEND, "broken.service", "why"),),
+            SetupRecord(),
+            str(tmp_path / "state"),
+            lambda _: None,
         )
     assert read_record(str(tmp_path / "state")) == SetupRecord(files=("x",))
+
+
+def test_what_was_kept_earlier_is_not_written_over(tmp_path: Path, asked: list[str]) -> None:
+    path = tmp_path / "50-setup.yaml"
+    for text in ("first", "second"):
+        path.write_text(text)
+        path.chmod(0o600)
+        do(tmp_path, PlannedDeed(Step.WRITE, str(path), "why", before=text, after="new", edited=True))
+    assert {each.name: each.read_text() for each in tmp_path.glob("50*")} == {
+        "50-setup.yaml": "new", "50-setup.yaml.bak": "first", "50-setup.yaml.bak2": "second",
+    }  # fmt: skip
+    assert {each.stat().st_mode & 0o777 for each in tmp_path.glob("50*")} == {0o600}, "what was hidden stays so"
+
+
+def test_what_takes_over_from_a_hidden_file_is_hidden(tmp_path: Path, asked: list[str]) -> None:
+    do(tmp_path, PlannedDeed(Step.WRITE, str(tmp_path / "c"), "why", after="new", closed=True))
+    do(tmp_path, PlannedDeed(Step.WRITE, str(tmp_path / "o"), "why", after="new"))
+    assert [(tmp_path / name).stat().st_mode & 0o777 for name in "co"] == [0o600, 0o644]
+
+
+def test_who_has_yet_to_be_told_is_remembered(tmp_path: Path, asked: list[str]) -> None:
+    record = SetupRecord(pending=("moetuned-backend@glm.service", "broken.service"))
+    told = PlannedDeed(Step.RESTART_BACKEND, "moetuned-backend@glm.service", "why")
+    with pytest.raises(DeedError):
+        do(tmp_path, told, PlannedDeed(Step.RELOAD_SERVICE, "broken.service", "why"), record=record)
+    assert read_record(str(tmp_path / "state")) == record, "all of them once more: that does no harm"
+    do(tmp_path, told, record=record)
+    assert read_record(str(tmp_path / "state")) == SetupRecord(pending=("broken.service",))

@@ -41,6 +41,8 @@ class Machine:
         monkeypatch.setattr(setup_facts, "find_program", lambda *_: self.program)
         monkeypatch.setattr(setup_facts, "_no_program_of_unit", lambda *_: None)
         monkeypatch.setattr(setup_facts, "unreadable_for_others", lambda path: "/closed" if "closed" in path else None)
+        monkeypatch.setattr(setup_facts, "in_private_tmp", lambda path: "private" in path)
+        monkeypatch.setattr(setup_facts, "_config_closed", lambda: False)
         monkeypatch.setattr(
             setup_facts, "free_port", lambda taken: next(port for port in range(8080, 9000) if port not in taken)
         )

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from setup_scenes import CONFIG_PATH, FACTS
 
 from moetuned.cli import setup_run
+from moetuned.cli.backend_adopt import AdoptReport
 from moetuned.cli.setup_run import Wanted, run_setup, run_undo
+from moetuned.decide.unit_adoption import AdoptionError
+from moetuned.host.setup_record import only_one
 from moetuned.parse.config_problem import ConfigError, Problem
-from moetuned.schema.setup import PlannedDeed, SetupPlan, SetupRecord, Step
+from moetuned.parse.config_text import load
+from moetuned.schema.config import Backend
+from moetuned.schema.setup import Candidate, PlannedDeed, SetupPlan, SetupRecord, Step, Way
+from moetuned.schema.supervise import SuperviseUnit
 
 EDITED = PlannedDeed(Step.WRITE, CONFIG_PATH, "why", before="a", after="b", edited=True)
 RELOAD = PlannedDeed(Step.RELOAD_SERVICE, "moetuned.service", "why")
@@ -73,3 +80,53 @@ def test_an_undo_that_only_looks(
     said = " ".join(capsys.readouterr().out.split())
     assert f"{CONFIG_PATH} was edited since setup wrote it, and stays" in said
     assert "llama.service" in said
+
+
+def test_two_at_a_time(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with only_one(str(root / "state")):
+        for run in (run_setup, run_undo):
+            with pytest.raises(SystemExit) as ended:
+                run(Wanted(yes=True))
+            assert (ended.value.code, "another moetunectl setup runs" in capsys.readouterr().err) == (4, True)
+
+
+def test_a_unit_that_is_for_something_else_is_only_watched(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that a job of cron's started is in cron.service, which moetuned must not restart."""
+
+    def refuse_unit(*_: object, **__: object) -> None:
+        raise AdoptionError("cron.service runs cron")
+
+    monkeypatch.setattr(setup_run, "adopt_unit", refuse_unit)
+    one = Candidate(
+        "cron", Way.UNIT, "unit", unit="cron.service", kind="llama-server", url="http://127.0.0.1:8099", runs=True
+    )
+    facts = msgspec.structs.replace(FACTS, candidates=(one,))
+    answers = setup_run._answers(facts, Wanted(yes=True))
+    plan = setup_run._plan(facts, answers, SetupRecord())
+    (text,) = [deed.after for deed in plan.deeds if deed.target == CONFIG_PATH]
+    assert text is not None
+    assert "http://127.0.0.1:8099" in text
+    assert "supervise" not in text
+    assert "preferred:" not in text
+    assert any("only watches it" in note for note in plan.notes)
+    # The same the next time, and once it can be adopted it is.
+    (entry,) = load([(CONFIG_PATH, text)]).backends
+    again = msgspec.structs.replace(
+        facts,
+        candidates=(msgspec.structs.replace(one, entry=entry),),
+        config_text=text,
+        current=load([(CONFIG_PATH, text)]),
+    )
+    answers = setup_run._answers(again, Wanted(yes=True))
+    assert not [deed for deed in setup_run._plan(again, answers, SetupRecord()).deeds if deed.step is Step.WRITE]
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            setup_run, "adopt_unit", lambda *_, **__: AdoptReport("cron.service", "cron", done=False, drop_in="/x")
+        )
+        plan = setup_run._plan(again, answers, SetupRecord())
+    assert any("unit: cron.service" in (deed.after or "") for deed in plan.deeds)
+    # What was set up earlier stays as it is, for a drop-in that somebody edited.
+    entry = Backend("cron", supervise=SuperviseUnit("cron.service"))
+    facts = msgspec.structs.replace(facts, candidates=(msgspec.structs.replace(one, entry=entry),))
+    plan = setup_run._plan(facts, answers, SetupRecord())
+    assert any("unit: cron.service" in (deed.after or "") for deed in plan.deeds)

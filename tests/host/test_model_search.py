@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from moetuned.host import model_search
-from moetuned.host.model_search import homes_to_look_in, search, unreadable_for_others, usual_places
+from moetuned.host.model_search import homes_to_look_in, in_private_tmp, search, unreadable_for_others, usual_places
 
 GGUF = b"GGUF" + bytes(32 << 10)
 
@@ -126,3 +126,27 @@ def test_what_a_user_of_its_own_cannot_read(tmp_path: Path) -> None:
     path.chmod(0o640)
     assert unreadable_for_others(str(path)) == str(path)
     assert unreadable_for_others(str(tmp_path / "none")) == str(tmp_path / "none")
+
+
+def test_a_way_over_a_directory_that_only_its_owner_may_enter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.stat
+    monkeypatch.setattr(os, "stat", lambda path: real(path if str(path).startswith(str(tmp_path)) else "/"))
+    path = make(tmp_path / "open/m.gguf")
+    path.chmod(0o644)
+    for directory in (tmp_path / "open", tmp_path):
+        directory.chmod(0o755)
+    closed = tmp_path / "closed"
+    closed.mkdir(0o700)
+    (closed / "m.gguf").symlink_to("../open/m.gguf")
+    (closed / "all").symlink_to(tmp_path / "open")
+    (tmp_path / "open/by-link.gguf").symlink_to(closed / "m.gguf")
+    for name in ("closed/m.gguf", "closed/all/m.gguf", "open/by-link.gguf"):
+        assert unreadable_for_others(str(tmp_path / name)) == str(closed)
+    closed.chmod(0o711)
+    assert unreadable_for_others(str(tmp_path / "open/by-link.gguf")) is None
+
+
+def test_what_a_unit_with_a_tmp_of_its_own_does_not_find(tmp_path: Path) -> None:
+    assert in_private_tmp("/tmp/m.gguf")
+    assert in_private_tmp("/var/tmp/deep/m.gguf")
+    assert not in_private_tmp("/models/tmp/m.gguf")

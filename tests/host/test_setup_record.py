@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from moetuned.host.setup_record import NAME, read_record, remove_unit_state, write_record
+from moetuned.host.setup_record import NAME, only_one, read_record, remove_unit_state, write_record
 from moetuned.schema.setup import SetupRecord
 
 RECORD = SetupRecord(("/etc/x",), ("llama.service",), ("moetuned.service",), ("/etc/moetuned",))
@@ -31,7 +31,7 @@ def test_a_directory_with_more_in_it_stays(tmp_path: Path) -> None:
     assert [each.name for each in directory.iterdir()] == ["undo.jsonl"]
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"files": 3}', "\x00"])
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"files": 3}', "\x00"])
 def test_rubbish_is_said(tmp_path: Path, text: str) -> None:
     (tmp_path / NAME).write_text(text)
     with pytest.raises(ValueError, match=r"setup.json cannot be understood"):
@@ -53,3 +53,16 @@ def test_what_systemd_keeps_for_a_unit_goes(tmp_path: Path) -> None:
     for name in ("", "..", "a/b"):
         with pytest.raises(ValueError, match="is no name of a backend"):
             remove_unit_state(name, str(tmp_path))
+
+
+def test_one_at_a_time(tmp_path: Path) -> None:
+    directory = str(tmp_path / "state")
+    with only_one(directory):
+        with pytest.raises(BlockingIOError), only_one(directory):
+            pass
+        with pytest.raises(BlockingIOError), only_one(directory):
+            pass
+    (tmp_path / "state.lock").touch()  # of one that was killed
+    with only_one(directory):
+        pass
+    assert list(tmp_path.iterdir()) == []
