@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 DIRECTORY = "/run/moetuned/outside"
 SPARE_SECONDS = 15.0
 """The manager ends a program that nobody watches any more so much later than its deadline."""
+STOP_SECONDS = 150.0
+"""At a stop: what the daemon has (TimeoutStopSec= of its unit), and what ending the program takes."""
 _ASK_SECONDS = 10.0
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SERVICE = re.compile(r"[A-Za-z0-9:_.\\@][A-Za-z0-9:_.\\@-]*\.service")
@@ -210,19 +212,24 @@ def leave(
 def _properties(own: str, unit: str, systemctl: str, service: str, seconds: float) -> tuple[str, ...]:
     """It ends with the daemon's service, after it: a daemon that stops waits for what it started as long as it means to.
 
+    It waits for that itself. An order of units (Before=) would do the same, but also keep what a daemon needs while it stops (swapoff, a
+    hook) from being started until it has stopped: systemd orders every end before every start (systemd.unit(5)).
+
     What a program leaves running when it ends stays, as it does without systemd: Exim and dma deliver that way. Only where the
     program itself is stopped all of it is.
     """
     kill = f"{systemctl} kill --signal=%s -- {unit}"
-    stop = f'[ -z "$$MAINPID" ] || {{ trap "" TERM; {kill % "TERM"}; sleep 2; {kill % "KILL"}; }}'
+    stopping = f'[ "$$({systemctl} show -P ActiveState -- {service})" = deactivating ]'
+    # Also called when the program has ended by itself; then there is no $MAINPID.
+    wait = f"while {stopping} && kill -0 $$MAINPID 2>/dev/null; do sleep 0.2; done"
+    stop = f'[ -z "$$MAINPID" ] || {{ {wait}; trap "" TERM; {kill % "TERM"}; sleep 2; {kill % "KILL"}; }}'
     return (
         f"StopPropagatedFrom={service}",
-        f"Before={service}",
         f"EnvironmentFile=-{own}/environment",
         f"ExecStop=+/bin/sh -c '{stop}'",
         f"ExecStopPost=+/bin/sh -c 'echo \"$$EXIT_CODE $$EXIT_STATUS\" >{own}/end; rm -f {own}/environment'",
         "KillMode=process",
-        "TimeoutStopSec=20",
+        f"TimeoutStopSec={STOP_SECONDS:.0f}",
         f"RuntimeMaxSec={seconds + SPARE_SECONDS:.0f}",
         "WorkingDirectory=/",
         "UMask=0022",

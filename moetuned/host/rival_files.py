@@ -25,12 +25,17 @@ Note = Callable[[str], None]
 
 
 def read_config(fs: HostFS, path: str, note: Note) -> str | None:
-    """Text of a configuration file; None when there is none, or it cannot be read or is too large, which is noted."""
+    """Text of a configuration file; None when there is none, or it cannot be read or is too large, which is noted.
+
+    A link to /dev/null, which masks a unit or a file of the same name, is an empty one.
+    """
     try:
         text = fs.read_text(path, _FILE_LIMIT_BYTES + 1)
     except FileNotFoundError:
         return None
     except OSError as error:
+        if _target(fs, path) == "/dev/null":
+            return ""
         note(f"{path} cannot be read ({error.strerror or error}), so what it sets is not known")
         return None
     if len(text) > _FILE_LIMIT_BYTES:

@@ -151,3 +151,26 @@ def test_it_ends_with_the_service_that_started_it(booted_systemd: BootedSystemd)
     booted_systemd.systemctl("stop", "restricted.service")
     while booted_systemd.run(*running, check=False).returncode == 0:
         assert time.monotonic() < limit
+
+
+def test_a_service_that_stops_still_gets_what_it_needs_run(booted_systemd: BootedSystemd) -> None:
+    """systemd starts nothing that is ordered before or after a unit for as long as that one stops."""
+    until_stop = (
+        "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})\nprint('ready', flush=True)\n"
+    )
+    until_stop += "signal.sigwait({signal.SIGTERM})\n"
+    booted_systemd.start_bus()
+    booted_systemd.path("/run/answers.json").unlink(missing_ok=True)
+    booted_systemd.write("/run/driver.py", until_stop + DRIVER)
+    booted_systemd.write("/run/calls.json", json.dumps([sh("echo swapped off", seconds=20.0)]))
+    booted_systemd.write(
+        "/run/systemd/system/restricted.service", UNIT.replace("oneshot", "exec") + "KillMode=process\n"
+    )
+    booted_systemd.systemctl("daemon-reload")
+    booted_systemd.systemctl("start", "restricted.service")
+    limit = time.monotonic() + 60
+    while "ready" not in booted_systemd.journal("restricted.service"):
+        assert time.monotonic() < limit
+    booted_systemd.systemctl("stop", "restricted.service")
+    answer = json.loads(booted_systemd.path("/run/answers.json").read_text())[0]
+    assert answer[:3] == [0, False, "swapped off\n"]

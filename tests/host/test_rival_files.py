@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import errno
+import os
+from pathlib import Path
 
 from fakes.fake_kernel import FakeKernel, Number, Text
 
+from moetuned.host.fs import RealFS
 from moetuned.host.rival_files import (
     from_command_line,
     from_sysctl_files,
@@ -43,6 +46,21 @@ def test_the_file_and_line_that_count_for_each_sysctl() -> None:
 def test_a_file_in_etc_masks_its_namesake() -> None:
     kernel = tree(**{"/usr/lib/sysctl.d/a.conf": "vm.swappiness=1", "/etc/sysctl.d/a.conf": ""})
     assert sysctls(kernel) == {}
+
+
+def test_a_link_to_dev_null_masks_without_a_note(tmp_path: Path) -> None:
+    units = tmp_path / "etc/systemd/system"
+    units.mkdir(parents=True)
+    (tmp_path / "dev").mkdir()
+    os.mkfifo(tmp_path / "dev/null")  # as little a plain file as the device
+    os.mkfifo(units / "other.service")
+    (units / "masked.service").symlink_to(tmp_path / "dev/null")
+    notes: list[str] = []
+    fs = RealFS(str(tmp_path))
+    assert read_config(fs, "/etc/systemd/system/masked.service", notes.append) == ""
+    assert notes == []
+    assert read_config(fs, "/etc/systemd/system/other.service", notes.append) is None
+    assert len(notes) == 1
 
 
 def test_lib_that_is_a_link_to_usr_lib_is_read_once() -> None:
