@@ -145,7 +145,7 @@ ExecStart={sys.executable} /etc/driver.py
     machine.systemctl("start", "driver.service", check=False)
     text = machine.path("/run/said").read_text()
     assert text, machine.journal("driver.service")
-    answer: dict[str, str] = json.loads(text)
+    answer: dict[str, str] = json.loads(text.splitlines()[-1])  # a warning may come before
     return answer
 
 
