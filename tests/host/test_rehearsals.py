@@ -169,6 +169,15 @@ def test_swap_place_and_own_directories(tmp_path: Path) -> None:
     assert try_one("own_directories", str(tmp_path / "made" / "later")).answer is Answer.YES
 
 
+def test_little_room_is_enough_for_what_a_restart_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A no there would turn restarts off."""
+    room = os.statvfs_result((4096, 4096, 1000, 100, 100, 0, 0, 0, 0, 255))
+    monkeypatch.setattr("moetuned.host.rehearsals.own_directories.os.statvfs", lambda _path: room)
+    one = rehearsals.load("own_directories")
+    for action, answer in ((Action.RESTART, Answer.YES), (Action.KEEP, Answer.NO)):
+        assert one.rehearse(Need(str(tmp_path), (action,)), EVERYTHING).answer is answer
+
+
 def test_restart_script_and_hooks(tmp_path: Path) -> None:
     hooks = tmp_path / "hooks"
     hooks.mkdir()
