@@ -202,7 +202,7 @@ def capabilities_page() -> str:
         ),
         "Turned off by a refusal: "
         + ", ".join(f"`{one.value}`" for one in Action if one in TURNED_OFF)
-        + ". The others are tried all the same.",
+        + ". The others are tried all the same; of these, that conversations cannot be saved is among what `cannot` says, too.",
     ]
     for name in rehearsals.names():
         manual = rehearsals.load(name).manual

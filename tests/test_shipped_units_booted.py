@@ -228,6 +228,24 @@ def test_a_hook_runs_outside_of_them(house: House) -> None:
     assert os.listdir(house.machine.path("/run/moetuned/outside")) == []
 
 
+def test_the_self_test_turns_nothing_off_that_runs_outside_of_them(house: House) -> None:
+    swap = {"file": "/var/lib/moetuned/swap", "size": "64MiB"}
+    house.configure(tuning={"profile": "moe-offload", "swap": swap})
+    house.start()
+    asked = ("status", "--capabilities", "--json")
+    found: dict[str, Any] = {"state": "pending"}
+
+    def done() -> bool:
+        found.update(json.loads(house.machine.moetunectl(*asked).stdout))
+        return bool(found["state"] != "pending")
+
+    until(done, "rehearsed")
+    answers = {(one["rehearsal"], one["subject"]): one["answer"] for one in found["capabilities"]}
+    assert answers["swap_calls", "swapon"] == answers["swap_calls", "swapoff"] == "yes", found
+    assert [line for line in found["cannot"] if "swap" in line] == []
+    assert os.listdir(house.machine.path("/run/moetuned/outside")) == []
+
+
 def test_a_stop_ends_a_hook_that_hangs(house: House) -> None:
     house.machine.write("/etc/moetuned/hooks.d/look", HOOK, 0o755)
     house.machine.write("/run/hang", "")

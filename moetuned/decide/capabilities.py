@@ -37,6 +37,8 @@ TURNED_OFF = frozenset(
     }
 )
 """The others are tried all the same: that a start or an alert fails is told then, and nothing is worse for the try."""
+TOLD = TURNED_OFF | {Action.SAVE_CONVERSATIONS}
+"""Tried all the same, but what a restart loses has to be known before it."""
 _SLOT_FLAGS = ("--slot-save-path",)
 _WORDS = {
     Action.CHANGE_SETTING: "change a setting",
@@ -130,7 +132,7 @@ def turned_off(capabilities: Iterable[Capability]) -> tuple[TurnedOff, ...]:
         if one.answer is not Answer.NO:
             continue
         for action in one.actions:
-            if action not in TURNED_OFF:
+            if action not in TOLD:
                 continue
             subject = one.subject if action is Action.CHANGE_SETTING else None
             key = (action, one.backend, subject)

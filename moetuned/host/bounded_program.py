@@ -25,6 +25,7 @@ OUTPUT_LIMIT_BYTES = 64 << 10
 TERM_SECONDS = 2.0
 KILL_SECONDS = 2.0
 _READS = 4
+_LOOK_SECONDS = 0.5
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -133,7 +134,11 @@ def _run(
         stack.callback(os.close, descriptor)
         _reset_oom_score(process.pid)
         kept = {stream.fileno(): bytearray() for stream in (process.stdout, process.stderr) if stream is not None}
-        ended, cut = _exchange(process, descriptor, payload, kept, limit_bytes, time.monotonic() + seconds)
+        until = time.monotonic() + seconds
+        ended, cut = _exchange(process, descriptor, payload, kept, limit_bytes, until)
+        if ended and away is not None and away.end() is None:
+            ended, more = _outlive(away, kept, limit_bytes, until)
+            cut |= more
         if not ended:
             if away is not None:
                 _end_elsewhere(away, descriptor)
@@ -145,6 +150,27 @@ def _run(
             code = -signal.SIGKILL
         output, errors = ([bytes(one) for one in kept.values()] + [b""])[:2]
         return Ended(code if code >= 0 else None, not ended, output, cut, errors)
+
+
+def _outlive(away: Outside, kept: Mapping[int, bytearray], limit_bytes: int, until: float) -> tuple[bool, bool]:
+    """Wait for a program whose systemd-run is gone before it: the OOM killer took that, or the bus ended. It must not be run once more.
+
+    As `_exchange`: whether it ended in time, and whether output was dropped.
+    """
+    cut, open_still = False, set(kept)
+    while away.runs():
+        if time.monotonic() >= until:
+            away.signal(signal.SIGTERM)
+            time.sleep(TERM_SECONDS)
+            return False, cut
+        time.sleep(_LOOK_SECONDS)
+        for reading in sorted(open_still):
+            more, dropped = _read(reading, kept[reading], limit_bytes)
+            cut |= dropped
+            if not more:
+                open_still.discard(reading)
+    last = [_read(reading, kept[reading], limit_bytes)[1] for reading in open_still]
+    return True, cut or any(last)
 
 
 def _end_elsewhere(away: Outside, descriptor: int) -> None:

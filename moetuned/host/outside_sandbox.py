@@ -40,6 +40,7 @@ _ASK_SECONDS = 10.0
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SERVICE = re.compile(r"[A-Za-z0-9:_.\\@][A-Za-z0-9:_.\\@-]*\.service")
 _END = re.compile(r"(exited|killed|dumped) ([A-Z0-9+-]{1,12})\n")
+_RUNNING = (b"activating", b"active", b"deactivating", b"reloading")
 _ADDED = [
     "PATH",
     "LANG",
@@ -105,6 +106,26 @@ class Outside:
                 timeout=_ASK_SECONDS,
                 check=False,
             )
+
+    def runs(self) -> bool:
+        """Whether the unit runs, also where systemd-run is gone. Blocks for at most 10 s."""
+        systemctl = find_program("systemctl")
+        if systemctl is None:
+            return False
+        command = (systemctl, "--no-ask-password", "show", "--value", "--property=ActiveState", "--", self.unit)
+        try:
+            said = subprocess.run(
+                command,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                timeout=_ASK_SECONDS,
+                check=False,
+            ).stdout
+        except (OSError, subprocess.SubprocessError):
+            return False
+        return said.strip() in _RUNNING
 
     def end(self) -> End | None:
         """How the program ended, once systemd-run has; None: it was never started.

@@ -19,6 +19,11 @@ def of_error(error: OSError, what: str = "", cure: str = "") -> Found:
     """No where it is a refusal, else unknown. `what` was tried; `cure` is told with a no."""
     name = what or (str(error.filename) if error.filename else "it")
     why = f"{name}: {(error.strerror or str(error) or type(error).__name__)[:1].lower()}{(error.strerror or str(error))[1:]}"
+    if error.errno == errno.ENOSYS:
+        return no(
+            f"{why}: this kernel is too old for it, or a filter hides it",
+            "a newer kernel, or allow it in SystemCallFilter=",
+        )
     if error.errno in REFUSALS:
         return no(why, cure)
     return unknown(why)

@@ -23,6 +23,8 @@ from moetuned.schema.capability import Answer, Capability, Found, Need, Rehearsa
 
 TRY_SECONDS = 4.0
 """What takes longer is not known. All take milliseconds on a machine that has time."""
+COLLECT_SECONDS = 0.5
+"""What was killed and has not ended by then is left to end when the kernel lets it."""
 AT_ONCE = 4
 LIMIT_BYTES = 1 << 20
 ALL_SECONDS = 30.0
@@ -119,7 +121,9 @@ def _advance(one: _Try, try_seconds: float) -> Found | None:
         one.said += data
         return None
     _end(one)
-    _, status = os.waitpid(one.pid, 0)
+    status = _collected(one.pid)
+    if status is None:
+        return unknown("the try hangs in the kernel and cannot be ended")
     if one.said:
         try:
             return msgspec.json.decode(one.said, type=Found)
@@ -137,8 +141,20 @@ def _advance(one: _Try, try_seconds: float) -> Found | None:
 
 def _too_late(one: _Try, try_seconds: float) -> Found:
     _end(one)
-    os.waitpid(one.pid, 0)
+    _collected(one.pid)
     return unknown(f"no answer within {try_seconds:g} s")
+
+
+def _collected(pid: int) -> int | None:
+    """How it ended; None: it hangs in the kernel (a server of files that does not answer), and ends by itself once it is let."""
+    until = time.monotonic() + COLLECT_SECONDS
+    while True:
+        found, status = os.waitpid(pid, os.WNOHANG)
+        if found:
+            return status
+        if time.monotonic() >= until:
+            return None
+        time.sleep(0.005)
 
 
 def _end(one: _Try) -> None:

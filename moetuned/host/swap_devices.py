@@ -50,12 +50,12 @@ def swap_on(path: str, priority: int | None) -> None:
     if _libc.swapon(os.fsencode(path), flags) != 0:
         number = ctypes.get_errno()
         if number == errno.EPERM and can_leave():
-            number = swap_on_outside(path, flags)
+            number = _swap_on_outside(path, flags)
         if number != 0:
             raise OSError(number, os.strerror(number), path)
 
 
-def swap_on_outside(path: str, flags: int) -> int:
+def _swap_on_outside(path: str, flags: int) -> int:
     """swapon(2) outside of the daemon's unit (`outside_sandbox.can_leave`). The error's number, 0 for none."""
     command = (sys.executable, "-I", "-S", "-c", _ON, path, str(flags))
     try:

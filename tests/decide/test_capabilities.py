@@ -4,7 +4,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moetuned.decide.capabilities import TURNED_OFF, lines_of, rehearsal_facts, turned_off, why_not
+from moetuned.decide.capabilities import TOLD, lines_of, rehearsal_facts, turned_off, why_not
 from moetuned.decide.tuning_plan import without_refused
 from moetuned.schema.capability import Action, Answer, Capability
 from moetuned.schema.config import Config
@@ -120,17 +120,18 @@ def capability(action: Action, answer: Answer = Answer.NO, **more: object) -> Ca
 def test_only_a_refusal_turns_off_and_every_refusal_does(found: list[Capability]) -> None:
     off = turned_off(found)
     refused = {
-        (action, one.backend)
-        for one in found
-        if one.answer is Answer.NO
-        for action in one.actions
-        if action in TURNED_OFF
+        (action, one.backend) for one in found if one.answer is Answer.NO for action in one.actions if action in TOLD
     }
     assert {(one.action, one.backend) for one in off} == refused
     for action, backend in refused:
         subject = next(one.subject for one in off if (one.action, one.backend) == (action, backend))
         assert why_not(off, action, backend, other_user=True, subject=subject) is not None
     assert len(lines_of(off)) <= len(off)
+
+
+def test_conversations_that_a_restart_would_lose_are_told_before_it() -> None:
+    (off,) = turned_off([capability(Action.SAVE_CONVERSATIONS, backend="glm", subject="/home/me/slots")])
+    assert off.text == "save the conversations of glm (/home/me/slots): refused; allow it"
 
 
 def test_a_refusal_of_one_backend_leaves_the_others_alone() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import stat
 from pathlib import Path
 
@@ -152,8 +153,13 @@ class _Away(Outside):
 
     signals: list[int]
 
+    running: bool = False
+
     def signal(self, number: int) -> None:
         self.signals.append(number)
+
+    def runs(self) -> bool:
+        return self.running
 
 
 def taking(monkeypatch: pytest.MonkeyPatch, directory: Path, script: str) -> _Away:
@@ -170,6 +176,36 @@ def test_the_code_is_what_systemd_says_and_not_what_systemd_run_does(
     taking(monkeypatch, tmp_path, f"cat; echo killed TERM >{tmp_path}/end; exit 0")
     ended = run_bounded(SH, {}, 60, b"in", outside=True)
     assert (ended.exit_code, ended.output, ended.timed_out) == (None, b"in", False)
+
+
+def test_one_that_outlives_systemd_run_is_not_run_twice(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    run = taking(monkeypatch, tmp_path, "echo said; kill -9 $$")
+    looks = iter([True, True, False])
+
+    def runs() -> bool:
+        found = next(looks)
+        if not found:
+            (tmp_path / "end").write_text("exited 4\n")
+        return found
+
+    monkeypatch.setattr(run, "runs", runs)
+    ended = run_bounded(("/bin/false",), {}, 60, outside=True)
+    assert (ended.exit_code, ended.timed_out, ended.output) == (4, False, b"said\n")
+
+
+def test_one_that_outlives_systemd_run_and_its_deadline_is_ended(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    run = taking(monkeypatch, tmp_path, "kill -9 $$")
+    run.running = True
+    monkeypatch.setattr("moetuned.host.bounded_program.TERM_SECONDS", 0.0)
+    monkeypatch.setattr("moetuned.host.bounded_program.KILL_SECONDS", 0.0)
+    ended = run_bounded(("/bin/true",), {}, 0.2, outside=True)
+    assert (ended.exit_code, ended.timed_out, run.signals) == (
+        None,
+        True,
+        [signal.SIGTERM, signal.SIGTERM, signal.SIGKILL],
+    )
 
 
 def test_what_was_never_started_there_is_run_here(

@@ -135,6 +135,15 @@ def test_where_systemd_does_not_start_it_it_runs_as_it_is_and_that_is_said_once(
     assert said.count("a variable has a name that systemd does not take") == 1
 
 
+def test_it_runs_once_also_where_systemd_run_is_killed(booted_systemd: BootedSystemd) -> None:
+    """As the OOM killer may, on the day that a backend has to be restarted."""
+    kill = "echo once >>/run/ran; pkill -KILL -x systemd-run; sleep 1; echo done; exit 4"
+    answer, left = ran(booted_systemd, sh(kill))
+    assert answer == [4, False, "done\n", False, ""]
+    assert booted_systemd.path("/run/ran").read_text() == "once\n"
+    assert left == []
+
+
 def test_it_ends_with_the_service_that_started_it(booted_systemd: BootedSystemd) -> None:
     booted_systemd.start_bus()
     booted_systemd.write("/run/driver.py", DRIVER)

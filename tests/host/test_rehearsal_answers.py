@@ -15,7 +15,6 @@ from moetuned.schema.capability import Answer
         (errno.EPERM, Answer.NO),
         (errno.EACCES, Answer.NO),
         (errno.EROFS, Answer.NO),
-        (errno.ENOSYS, Answer.NO),
         (errno.EAFNOSUPPORT, Answer.NO),
         (errno.ENOENT, Answer.UNKNOWN),
         (errno.EIO, Answer.UNKNOWN),
@@ -28,6 +27,13 @@ def test_a_refusal_is_no_and_all_else_is_not_known(number: int | None, answer: A
     assert found.answer is answer
     assert found.why == "/x: some reason"
     assert found.cure == ("mend it" if answer is Answer.NO else "")
+
+
+def test_a_call_that_the_kernel_has_not_is_told_as_that() -> None:
+    found = of_error(OSError(errno.ENOSYS, "Function not implemented"), "call(2)", "CAP_X in CapabilityBoundingSet=")
+    assert found.answer is Answer.NO
+    assert "this kernel is too old for it" in found.why
+    assert "CAP_X" not in found.cure
 
 
 def test_opening_for_writing_neither_makes_nor_cuts(tmp_path: Path) -> None:

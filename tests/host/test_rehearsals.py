@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import re
 import stat
@@ -12,6 +14,7 @@ import pytest
 from moetuned.host import rehearsals
 from moetuned.host.rehearsals import parse_manual
 from moetuned.host.rehearsing import rehearse_all, run
+from moetuned.host.stranger import Stranger
 from moetuned.schema.capability import (
     Action,
     Answer,
@@ -166,6 +169,15 @@ def test_swap_place_and_own_directories(tmp_path: Path) -> None:
     assert try_one("own_directories", str(tmp_path / "made" / "later")).answer is Answer.YES
 
 
+def test_little_room_is_enough_for_what_a_restart_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A no there would turn restarts off."""
+    room = os.statvfs_result((4096, 4096, 1000, 100, 100, 0, 0, 0, 0, 255))
+    monkeypatch.setattr("moetuned.host.rehearsals.own_directories.os.statvfs", lambda _path: room)
+    one = rehearsals.load("own_directories")
+    for action, answer in ((Action.RESTART, Answer.YES), (Action.KEEP, Answer.NO)):
+        assert one.rehearse(Need(str(tmp_path), (action,)), EVERYTHING).answer is answer
+
+
 def test_restart_script_and_hooks(tmp_path: Path) -> None:
     hooks = tmp_path / "hooks"
     hooks.mkdir()
@@ -219,6 +231,56 @@ def test_service_manager_by_what_systemctl_says(said: str, answer: Answer) -> No
     from moetuned.host.rehearsals import service_manager
 
     assert service_manager._understood(said).answer is answer
+
+
+def test_a_process_that_ended_while_it_was_looked_at_is_no_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that was there anyway: it was seen, so nothing hides it."""
+    ended = os.fork()
+    if ended == 0:
+        os._exit(0)
+    os.waitpid(ended, 0)
+    for ours, answer in ((False, Answer.UNKNOWN), (True, Answer.NO)):
+        found = contextlib.nullcontext(Stranger(ended, ours))
+        monkeypatch.setattr("moetuned.host.rehearsals.other_processes.stranger", lambda found=found: found)
+        assert try_one("other_processes", "/proc/PID/maps", other_user=True).answer is answer
+
+
+@pytest.mark.parametrize(
+    ("name", "subject", "number", "answer"),
+    [
+        ("swap_calls", "swapon", errno.ENOENT, Answer.YES),
+        ("swap_calls", "swapoff", errno.EPERM, Answer.NO),
+        ("swap_calls", "swapoff", None, Answer.UNKNOWN),
+        ("zram_control", "zram", errno.EBADF, Answer.YES),
+        ("zram_control", "zram", errno.EPERM, Answer.NO),
+        ("zram_control", "zram", None, Answer.UNKNOWN),
+        ("kernel_log", "/dev/null", 0, Answer.YES),
+        ("kernel_log", "/dev/null", None, Answer.UNKNOWN),
+    ],
+)
+def test_what_the_unit_may_not_do_is_tried_outside_of_it(
+    monkeypatch: pytest.MonkeyPatch, name: str, subject: str, number: int | None, answer: Answer
+) -> None:
+    place = f"moetuned.host.rehearsals.{name}"
+    one = rehearsals.load(name)
+    monkeypatch.setattr(f"{place}.can_leave", lambda: True)
+    monkeypatch.setattr(f"{place}.error_outside", lambda *_words: number)
+    if name == "zram_control":
+        monkeypatch.setattr(f"{place}.zram_loaded", lambda: False)
+    refuse(monkeypatch, place)
+    assert one.rehearse(Need(subject, (Action.WARM,)), EVERYTHING).answer is answer
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    """Let what the rehearsal itself calls be refused."""
+    if place.endswith("kernel_log"):
+
+        def refused(path: str, _flags: int) -> int:
+            raise PermissionError(errno.EPERM, "no", path)
+
+        monkeypatch.setattr(f"{place}.os.open", refused)
+    else:
+        monkeypatch.setattr(f"{place}.ctypes.get_errno", lambda: errno.EPERM)
 
 
 def test_child_limits_that_may_be_raised_by_nobody() -> None:

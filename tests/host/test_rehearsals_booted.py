@@ -105,7 +105,11 @@ CASES = {
     "no call to signal, to pause": (
         "SystemCallFilter=~pidfd_send_signal", "signals", "pidfd_send_signal", False, PAUSE,
     ),
+    "no CAP_SYS_ADMIN, to swap on": ("CapabilityBoundingSet=~CAP_SYS_ADMIN", "swap_calls", "swapon", False, SWAP_ON),
     "a filter that kills, to swap on": ("SystemCallFilter=~@swap", "swap_calls", "swapon", False, SWAP_ON),
+    "a filter that refuses, to swap on": (
+        "SystemCallFilter=~@swap:EPERM", "swap_calls", "swapon", False, SWAP_ON,
+    ),
     "no AF_INET, to ask": ("RestrictAddressFamilies=AF_UNIX", "sockets", "AF_INET", False, CONNECT),
     "no AF_UNIX, to restart a unit": ("RestrictAddressFamilies=AF_INET", "service_manager", "x.service", False, ASK),
     "a strict file system, to keep": ("ProtectSystem=strict", "own_directories", "/var/lib", False, WRITE),
@@ -141,8 +145,7 @@ ExecStart={sys.executable} /etc/driver.py
     machine.systemctl("start", "driver.service", check=False)
     text = machine.path("/run/said").read_text()
     assert text, machine.journal("driver.service")
-    assert text.startswith("{"), text
-    answer: dict[str, str] = json.loads(text)
+    answer: dict[str, str] = json.loads(text.splitlines()[-1])  # a warning may come before
     return answer
 
 
@@ -173,17 +176,3 @@ def test_processes_that_are_hidden_from_a_user_are_not_from_a_service_of_root(ma
     )
     assert said["answer"] == "unknown"
     assert said["action"].startswith("FileNotFoundError")
-
-
-@pytest.mark.parametrize("properties", ["CapabilityBoundingSet=~CAP_SYS_ADMIN", "SystemCallFilter=~@swap:EPERM"])
-def test_what_is_done_outside_of_the_sandbox_is_a_yes(machine: BootedSystemd, properties: str) -> None:
-    swap_on = """
-from moetuned.host.swap_devices import swap_on
-try:
-    swap_on("/nowhere", None)
-except FileNotFoundError:
-    pass
-"""
-    machine.start_bus()
-    said = inside(machine, properties, "swap_calls", "swapon", False, swap_on)
-    assert (said["answer"], said["action"]) == ("yes", "done"), said

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import signal
 import time
 from pathlib import Path
+
+import pytest
 
 from moetuned.host.rehearsal_answers import YES
 from moetuned.host.rehearsing import attempted, run
@@ -90,6 +93,21 @@ def test_what_hangs_is_ended_with_all_it_started_and_is_not_known() -> None:
             break
     else:
         assert not os.path.exists(f"/proc/{started}")
+
+
+def test_what_cannot_be_killed_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a server of files does not answer: it sleeps in the kernel, and SIGKILL waits for that."""
+    left: list[int] = []
+    monkeypatch.setattr("moetuned.host.rehearsing._end", lambda one: left.append(one.pid))
+    try:
+        began = time.monotonic()
+        assert answers(signal.pause, lambda: YES, try_seconds=0.3)[0] == (Answer.UNKNOWN, "no answer within 0.3 s")
+        assert time.monotonic() - began < 15
+    finally:
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError, ChildProcessError):
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
 
 
 def test_nothing_more_is_begun_once_all_took_too_long() -> None:

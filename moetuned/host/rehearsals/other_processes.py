@@ -48,6 +48,8 @@ def rehearse(need: Need, _facts: RehearsalFacts) -> Found:
                 with open(path, "rb") as file:
                     file.read(1)
         except FileNotFoundError:
+            if not other.ours:
+                return unknown("the process of another user that it was tried on has ended")
             # hidepid hides the whole directory; the process is there.
             return no(f"{need.subject} of another user's process is hidden", _CURE)
         except OSError as error:
