@@ -124,7 +124,7 @@ class Protecting:
             settings.near,
             maps_model=self._maps(watched, process),
             resident_bytes=residency.other_bytes if residency is not None and watched.has_answered else None,
-            memory_low_bytes=_memory_low(watched),
+            protected_bytes=_protected(watched),
             cgroup_version=watched.cgroup.version,
             page_bytes=PAGE_BYTES,
         )
@@ -176,7 +176,7 @@ class Protecting:
         return any(path in mapped for path in watched.model.identity.paths)
 
 
-def _memory_low(watched: Watched) -> int:
+def _protected(watched: Watched) -> int:
     """What is in force, not what the config asks for: it may have been refused, profile observe sets nothing, and others set it too."""
     directory = watched.cgroup.directory
     return 0 if directory is None or watched.cgroup.version != 2 else protected_bytes(RealFS(), directory)

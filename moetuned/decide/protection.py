@@ -2,8 +2,8 @@
 
 The kernel already keeps what is used for every token: all that is no expert stayed 100 % resident in a page cache of 38 % of the model
 (measured). A lock helps only where the backend is idle and others push its pages out, and what is locked nobody can reclaim. So `auto`
-locks only where that is cheap, `on` as much as fits, and neither where the kernel protects the backend's cgroup already (memory.low,
-cgroup v2). Experts are never locked, token tables neither: a token reads one row of them.
+locks only where that is cheap, `on` as much as fits, and neither where the kernel protects the backend's cgroup already (memory.min, or memory.low where
+it holds; cgroup v2). Experts are never locked, token tables neither: a token reads one row of them.
 
 What is locked counts as memory that cannot be reclaimed, rightly. So that the lock itself never looks like memory that nears its limit,
 it starts only where twice that headroom stays, grows slower than a trend that the detector would take for a leak, and is let go before
@@ -37,7 +37,7 @@ RETRY_SECONDS = 600.0
 """After it was let go because memory was short, it is not tried again for this long."""
 PAGE_BYTES = 4096
 EVERYTHING_BYTES = 1 << 60
-"""memory.low from here on protects all: no machine has so much."""
+"""What is protected from here on is all: no machine has so much."""
 
 
 class Protection(msgspec.Struct, frozen=True):
@@ -63,7 +63,7 @@ def protection(
     *,
     maps_model: bool | None,
     resident_bytes: int | None,
-    memory_low_bytes: int | None = None,
+    protected_bytes: int | None = None,
     cgroup_version: int | None = None,
     page_bytes: int = PAGE_BYTES,
 ) -> Protection:
@@ -71,16 +71,16 @@ def protection(
 
     `every_token`: `gguf.experts.other_ranges(experts, embeddings=False)`. `part_bytes`: sizes of the model's files. `near`:
     `limits.near`. `maps_model`: whether the backend's process maps the model's files; unknown locks nothing. `resident_bytes`: what is no
-    expert and is in the page cache, looked at after the backend has answered; None: unknown. `memory_low_bytes`: what of its cgroup
-    the kernel protects (memory.low); less than every token needs is no reason to lock nothing.
+    expert and is in the page cache, looked at after the backend has answered; None: unknown. `protected_bytes`: what of its cgroup
+    the kernel protects; less than every token needs is no reason to lock nothing.
     """
     if mode is Protect.OFF:
         return _none("protect is off")
     needed = _size(every_token)
-    low = memory_low_bytes or 0
-    if cgroup_version == 2 and 0 < needed <= low:
-        protected = "all" if low >= EVERYTHING_BYTES else format_bytes(low)
-        return _none(f"the kernel protects {protected} of its cgroup already (memory.low)")
+    kept = protected_bytes or 0
+    if cgroup_version == 2 and 0 < needed <= kept:
+        protected = "all" if kept >= EVERYTHING_BYTES else format_bytes(kept)
+        return _none(f"the kernel protects {protected} of its cgroup already (memory.min, memory.low)")
     if maps_model is None:
         return _none("whether the backend maps its model is unknown")
     if not maps_model:

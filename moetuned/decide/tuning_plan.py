@@ -144,7 +144,8 @@ def _step(
     if why_not is not None:
         return PlannedStep(item, StepKind.SKIPPED, reading.cell, why_not)
     assert reading.cell is not None
-    reason = f"{item.asked_by}: {item.spec.because}" if item.by_profile and item.spec.because else item.asked_by
+    told = item.spec.because if item.by_profile or item.spec.asked is not None else ""
+    reason = f"{item.asked_by}: {told}" if told else item.asked_by
     if within(item.bound, item.cell, reading.cell):
         return PlannedStep(item, StepKind.ALREADY, reading.cell, reason)
     blocked = reading.read_only

@@ -16,6 +16,8 @@ from moetuned.parse.mountinfo import mount_of, parse_mountinfo
 _EVERYTHING_BYTES = 1 << 60
 """As much as no machine has."""
 _INIT = "/init.scope"
+_LRU_SWITCH = "/sys/kernel/mm/lru_gen/enabled"
+"""Bit 0 is the main switch (Documentation/admin-guide/mm/multigen_lru.rst)."""
 NO_CGROUP = "the cgroup of {} is not known: it does not run, or no running daemon tells"
 
 
@@ -72,20 +74,33 @@ def is_of_daemon(directory: str, own: str | None) -> bool:
     return directory == own or (own or "").startswith(f"{directory}/") or directory.endswith(_INIT)
 
 
+def low_is_weak(fs: HostFS) -> bool:
+    """Whether memory.low gives way as soon as the whole machine is short: pages age in generations (multi-gen LRU).
+
+    Reclaim under a limit keeps it, and memory.min is always kept. Source: mm/vmscan.c (shrink_one puts a cgroup below its memory.low
+    off once, then takes from it; shrink_node_memcgs, for all else, skips it while others have anything), and tests/system measures it.
+    """
+    try:
+        return int(fs.read_text(_LRU_SWITCH), 16) & 1 == 1
+    except (OSError, ValueError):
+        return False
+
+
 def protected_bytes(fs: HostFS, directory: str) -> int:
-    """How much of the cgroup's memory the kernel takes from it last (memory.low): no more than every cgroup above it has too.
+    """How much of the cgroup's memory the kernel keeps for it: memory.min, or memory.low where that holds; no more than every cgroup above has too.
 
     0: nothing, or unknown. What a cgroup gets of its parent's alone (the mount option memory_recursiveprot) is not counted.
     """
     cgroup = unified_cgroup(fs, directory)
     if cgroup.problem is not None:
         return 0
-    return min(_low_bytes(fs, each.directory) for each in (cgroup, *cgroup.above()))
+    files = ("memory.min",) if low_is_weak(fs) else ("memory.min", "memory.low")
+    return max(min(_bytes_in(fs, f"{each.directory}/{name}") for each in (cgroup, *cgroup.above())) for name in files)
 
 
-def _low_bytes(fs: HostFS, directory: str) -> int:
+def _bytes_in(fs: HostFS, path: str) -> int:
     try:
-        text = fs.read_text(f"{directory}/memory.low").strip()
+        text = fs.read_text(path).strip()
     except OSError:
         return 0
     return _EVERYTHING_BYTES if text == "max" else whole_number(text) or 0

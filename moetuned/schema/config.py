@@ -222,7 +222,8 @@ class Backend(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory_low: Annotated[
         Size | None,
         Meta(
-            description="Memory of its cgroup that other programs cannot push out (memory.low, cgroup v2 only); unset: left alone."
+            description="Memory of its cgroup that the kernel takes last (memory.low, cgroup v2 only; with the multi-gen LRU only below a limit "
+            "that both share); unset: left alone."
         ),
     ] = None
     io_weight: Annotated[
@@ -266,7 +267,7 @@ class Warm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Protect,
         Meta(
             description="Lock what every token needs (never experts) in memory while much of it is left: off; auto: only where that is "
-            "at most a quarter of what is left; on: as much as fits. Supervised backends only; memory_low protects better (cgroup v2)."
+            "at most a quarter of what is left; on: as much as fits. Supervised backends only."
         ),
     ] = Protect.OFF
     prompts: Annotated[

@@ -7,9 +7,14 @@ profile sets it: `memory_low` of a backend does.
 Risk: Everybody else has that much less: a desktop that no longer fits beside it swaps, or is killed.
 
 Source: Documentation/admin-guide/cgroup-v2.rst of the kernel (memory.low); mm/page_counter.c (effective_protection: a cgroup is
-protected only as far as those above it, and cgroups side by side share what the one above them has).
+protected only as far as those above it, and cgroups side by side share what the one above them has); mm/vmscan.c (shrink_one: the
+multi-gen LRU); measured in a virtual machine by tests/system.
 
-Not when: The backend is alone on the machine: with nobody to be protected from, it changes nothing.
+Not when: The backend is alone on the machine: with nobody to be protected from, it changes nothing. With the multi-gen LRU (odd
+number in /sys/kernel/mm/lru_gen/enabled, as most distributions have it) it holds only where the backend and what pushes it out share the limit
+that is reached, MemoryMax= of a slice for example: when the whole machine is short, the kernel puts the cgroup off once and then takes all
+of it (seen on 6.12). What holds then: MemoryMin= of the unit and of the slices above it, which the kernel never takes (it kills programs instead:
+stay well below RAM); MemoryHigh= of what pushes it out; the classic LRU for the whole machine (n in that file).
 
 Side effect: For a unit, systemd keeps what it was told last, also when that is the value of before, in
 /run/systemd/system.control/ until the next boot. The cgroups above the backend's are raised to hold what those below them ask for. What a backend leaves unused of it protects
@@ -22,7 +27,7 @@ import msgspec
 
 from moetuned.host.fs import HostFS
 from moetuned.host.tunable_files import read_tunable
-from moetuned.host.unified_cgroup import NO_CGROUP, UnifiedCgroup, unified_cgroup, unit_of
+from moetuned.host.unified_cgroup import NO_CGROUP, UnifiedCgroup, low_is_weak, unified_cgroup, unit_of
 from moetuned.schema.tunable import Bound, Codec, Place, Targets, TunableSpec
 
 SPEC = TunableSpec(
@@ -35,6 +40,7 @@ SPEC = TunableSpec(
 )
 _FILE = "memory.low"
 _PAGE_BYTES = 4096
+WEAK = "with the multi-gen LRU it gives way when the whole machine is short, and holds only under a limit"
 
 
 def instances(fs: HostFS, targets: Targets, _device_of: Callable[[str], tuple[int, int]]) -> tuple[TunableSpec, ...]:
@@ -113,5 +119,8 @@ def _spec(
         unit_property=None if unit is None else "MemoryLow",
     )
     bound = Bound.SET if own else Bound.AT_LEAST
-    because = "" if own else "the cgroups in it are protected only as far as it is"
+    if own:
+        because = WEAK if low_is_weak(fs) else ""
+    else:
+        because = "the cgroups in it are protected only as far as it is"
     return msgspec.structs.replace(spec, place=place, bound=bound, because=because)

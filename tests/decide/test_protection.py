@@ -48,8 +48,8 @@ def test_auto_locks_what_every_token_needs_where_there_is_plenty() -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"memory_low_bytes": 8 * GIB, "cgroup_version": 2}, "the kernel protects 8.0 GiB of its cgroup already"),
-        ({"memory_low_bytes": 1 << 60, "cgroup_version": 2}, "the kernel protects all of its cgroup already"),
+        ({"protected_bytes": 8 * GIB, "cgroup_version": 2}, "the kernel protects 8.0 GiB of its cgroup already"),
+        ({"protected_bytes": 1 << 60, "cgroup_version": 2}, "the kernel protects all of its cgroup already"),
         ({"maps_model": None}, "whether the backend maps its model is unknown"),
         ({"maps_model": False}, "does not map its model"),
         ({"memory": MemoryView(unknown="no meminfo")}, "how much memory is left is unknown: no meminfo"),
@@ -67,7 +67,7 @@ def test_nothing_is_locked_and_the_reason_is_said(mode: Protect, changes: dict[s
 
 
 def test_off_is_off() -> None:
-    assert ask(Protect.OFF) == ask(Protect.OFF, memory_low_bytes=1, cgroup_version=2)
+    assert ask(Protect.OFF) == ask(Protect.OFF, protected_bytes=1, cgroup_version=2)
     assert ask(Protect.OFF).reason == "protect is off"
 
 
@@ -90,7 +90,7 @@ def test_where_auto_does_nothing_on_locks_what_fits(changes: dict[str, object], 
 
 @pytest.mark.parametrize(("low", "version"), [(8 * GIB, 1), (8 * GIB, None), (None, 2), (0, 2), (2 * GIB - 1, 2)])
 def test_memory_low_counts_only_where_it_is_in_force_and_enough(low: int | None, version: int | None) -> None:
-    assert ask(memory_low_bytes=low, cgroup_version=version).size_bytes == 2 * GIB
+    assert ask(protected_bytes=low, cgroup_version=version).size_bytes == 2 * GIB
 
 
 def test_part_of_it_says_of_how_much() -> None:

@@ -6,6 +6,7 @@ from fakes.fake_kernel import FakeKernel, Text, add_cgroups, usual_kernel
 from moetuned.host.unified_cgroup import protected_bytes, unified_cgroup, unit_of
 
 ROOT = "/sys/fs/cgroup"
+SWITCH = "/sys/kernel/mm/lru_gen/enabled"
 
 
 @pytest.fixture
@@ -97,6 +98,34 @@ def test_what_is_protected_is_what_all_above_it_allow(
         else:
             kernel.files[f"{ROOT}/{name}/memory.low"] = Text(f"{text}\n")
     assert protected_bytes(kernel, f"{ROOT}/system.slice/llama.service/own") == counts
+
+
+@pytest.mark.parametrize(
+    ("switch", "low", "hard", "counts"),
+    [
+        ("0x0000", "500", "300", 500),
+        ("0x0006", "500", "0", 500),
+        ("0x0007", "500", "300", 300),
+        ("0x0001", "500", "0", 0),
+        ("0x0007", "max", "max", 1 << 60),
+        ("y", "500", "0", 500),
+        (None, "200", "300", 300),
+    ],
+)
+def test_with_the_multi_gen_lru_only_memory_min_counts(
+    kernel: FakeKernel, switch: str | None, low: str, hard: str, counts: int
+) -> None:
+    kernel.files.pop(SWITCH, None)
+    if switch is not None:
+        kernel.files[SWITCH] = Text(f"{switch}\n")
+    for name in ("system.slice", "system.slice/llama.service"):
+        kernel.files[f"{ROOT}/{name}/memory.low"] = Text(f"{low}\n")
+        kernel.files[f"{ROOT}/{name}/memory.min"] = Text(f"{hard}\n")
+    assert protected_bytes(kernel, f"{ROOT}/system.slice/llama.service") == counts
+    # As far as all above it allow, as with memory.low.
+    kernel.files[f"{ROOT}/system.slice/memory.min"] = Text("0\n")
+    kernel.files[f"{ROOT}/system.slice/memory.low"] = Text("0\n")
+    assert protected_bytes(kernel, f"{ROOT}/system.slice/llama.service") == 0
 
 
 @pytest.mark.parametrize("path", [ROOT, f"{ROOT}/gone", "/etc"])

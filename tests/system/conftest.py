@@ -238,9 +238,11 @@ def start(image: Image, request: pytest.FixtureRequest) -> Iterator[Start]:
     """Start a machine from something frozen; ended with the test, and what it had to say is kept where the test fails."""
     machines: list[Machine] = []
 
-    def begin(frozen: Path, data: Path | None = None, of: Image | None = None, mglru: bool = MGLRU) -> Machine:
+    def begin(
+        frozen: Path, data: Path | None = None, of: Image | None = None, mglru: bool = MGLRU, cpu: str | None = None
+    ) -> Machine:
         out = OUT / request.node.name / str(len(machines))
-        machines.append(Machine(of or image, out, frozen, data=data, mglru=mglru))
+        machines.append(Machine(of or image, out, frozen, data=data, mglru=mglru, cpu=cpu))
         return machines[-1]
 
     yield begin

@@ -99,8 +99,11 @@ class Machine:
         *,
         data: Path | None = None,
         mglru: bool = True,
+        cpu: str | None = None,
     ) -> None:
+        """`cpu`: another processor than CPU; it boots from the frozen disk then, for memory fits only the one that it was frozen with."""
         self.out = out
+        self._cpu = cpu or CPU
         self.image = image
         self._mglru = mglru
         self._number = 0
@@ -112,7 +115,7 @@ class Machine:
         _make_disk(self._work / "data", [str(DATA_BYTES)] if data is None else ["-b", str(data), "-F", "raw"])
         with (self._work / "payload").open("wb") as file:
             file.truncate(PAYLOAD_BYTES)
-        incoming = [] if frozen is None else ["-incoming", f"exec:cat {frozen / 'memory'}"]
+        incoming = [] if frozen is None or cpu is not None else ["-incoming", f"exec:cat {frozen / 'memory'}"]
         # It ends with the run, also one that is killed. What QEMU says is kept: it is all there is when it does not start.
         with (out / "qemu.log").open("ab") as log:
             self._qemu = subprocess.Popen(
@@ -127,7 +130,7 @@ class Machine:
             self._control.receive(time.monotonic() + 30)
             self.control("qmp_capabilities")
             self._agent = _Lines(self._connect("agent"))
-            if frozen is None:
+            if not incoming:
                 self.wait_for_boot()
             else:
                 self.settle()
@@ -144,7 +147,7 @@ class Machine:
             "-accel",
             "tcg,thread=multi,tb-size=512",
             "-cpu",
-            CPU,
+            self._cpu,
             "-smp",
             "2",
             "-m",

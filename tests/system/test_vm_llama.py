@@ -15,6 +15,8 @@ pytestmark = [
     pytest.mark.timeout(1800),
     pytest.mark.skipif(not FULL, reason="an emulated processor takes minutes for it: FULL=1"),
 ]
+CPU = "max,-cx16"
+"""The wheel needs AVX2."""
 WHEELS = "/opt/llama"
 SERVER = f"""#!/bin/sh
 exec env PYTHONPATH=/usr/lib/moetuned/python:{WHEELS}/site python3 -m moetuned.xllamacpp_server "$@"
@@ -22,7 +24,7 @@ exec env PYTHONPATH=/usr/lib/moetuned/python:{WHEELS}/site python3 -m moetuned.x
 
 
 def test_a_real_llama_cpp(image: Image, start: Start, installed: Path, models: Path, step: Step) -> None:
-    machine = start(installed, models)
+    machine = start(installed, models, cpu=CPU)
     machine.put({WHEELS: fetch(image.release, ["xllamacpp>=2026.1"], [])})
     # A wheel is a zip archive.
     machine.run(
