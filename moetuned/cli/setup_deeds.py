@@ -17,7 +17,7 @@ from moetuned.decide.unit_adoption import AdoptionError
 from moetuned.host.environment_file import forget
 from moetuned.host.service import ServiceError
 from moetuned.host.setup_record import remove_unit_state, write_record
-from moetuned.host.system_file import free_backup, is_closed, remove_beside, replace_files
+from moetuned.host.system_file import free_backup, is_closed, read_system_bytes, remove_beside, replace_files
 from moetuned.host.system_program import ProgramError, run_program
 from moetuned.host.systemd_unit import DIRECTORY, reload_units, unit_status
 from moetuned.schema.setup import PlannedDeed, SetupRecord, Step
@@ -100,12 +100,12 @@ def carry_out(deeds: Sequence[PlannedDeed], record: SetupRecord, directory: str,
 
 def _replace(files: Sequence[PlannedDeed]) -> None:
     """Raises OSError."""
-    texts: dict[str, str | None] = {}
+    texts: dict[str, str | bytes | None] = {}
     closed = {deed.target for deed in files if deed.closed}
     for deed in files:
         if deed.edited:
             backup = free_backup(deed.target)
-            texts[backup] = deed.before
+            texts[backup] = read_system_bytes(deed.target)  # also where it is no UTF-8
             if is_closed(deed.target) or deed.closed:
                 closed.add(backup)
         texts[deed.target] = deed.after

@@ -10,6 +10,7 @@ import pytest
 from moetuned.cli import setup_deeds
 from moetuned.cli.setup_deeds import DeedError, carry_out, take_back
 from moetuned.host.setup_record import read_record
+from moetuned.host.system_file import read_system_file
 from moetuned.host.system_program import ProgramError
 from moetuned.parse.unit_status import UnitStatus
 from moetuned.schema.setup import PlannedDeed, SetupRecord, Step
@@ -65,6 +66,16 @@ def test_what_was_edited_is_kept_beside_it(tmp_path: Path, asked: list[str]) -> 
     do(tmp_path, PlannedDeed(Step.WRITE, str(path), "why", before="edited", after="new", edited=True))
     assert path.read_text() == "new"
     assert (tmp_path / "a.yaml.bak").read_text() == "edited"
+
+
+def test_what_is_kept_has_the_bytes_that_were_there(tmp_path: Path, asked: list[str]) -> None:
+    path = tmp_path / "glm.env"
+    latin = "# für mich\nPORT=8081\n".encode("latin-1")
+    path.write_bytes(latin)
+    before = read_system_file(str(path))
+    assert before is not None
+    do(tmp_path, PlannedDeed(Step.WRITE, str(path), "why", before=before, after="new", edited=True))
+    assert (tmp_path / "glm.env.bak").read_bytes() == latin
 
 
 def test_of_files_all_are_written_or_none(tmp_path: Path, asked: list[str]) -> None:
