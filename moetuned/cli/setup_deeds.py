@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from moetuned.api.client import Client
 from moetuned.api.errors import DaemonError
 from moetuned.api.socket_path import DEFAULT_SOCKET
-from moetuned.cli.backend_adopt import adopt_unit, undo_adoption
+from moetuned.cli.backend_adopt import adopt_unit, look_at_undo, undo_adoption
 from moetuned.cli.setup_dialog import deed_words, done_words
 from moetuned.decide.setup_plan import SERVICE, TELLING
 from moetuned.decide.unit_adoption import AdoptionError
@@ -51,6 +51,20 @@ def check_writable(deeds: Sequence[PlannedDeed]) -> None:
             raise DeedError(f"{directory}: {error.strerror}. Nothing was changed") from error
         if not writable:
             raise DeedError(f"{deed.target} cannot be written: {directory} is read-only. Nothing was changed")
+
+
+def check_undo(deeds: Sequence[PlannedDeed]) -> None:
+    """Raises DeedError where something of it would be refused; nothing has been changed then. Who is not root only looks."""
+    if os.geteuid() == 0:
+        check_writable(deeds)
+    for deed in deeds:
+        if deed.step is Step.GIVE_BACK:
+            try:
+                found = look_at_undo(deed.target)
+                if found.before is not None and os.geteuid() == 0:
+                    check_writable([PlannedDeed(Step.REMOVE, found.drop_in, "")])
+            except AdoptionError as error:
+                raise DeedError(f"could not {done_words(deed)}: {error}") from error
 
 
 def carry_out(deeds: Sequence[PlannedDeed], record: SetupRecord, directory: str, say: Say) -> list[str]:
@@ -152,7 +166,11 @@ def stop_unit(unit: str) -> None:
 
 
 def take_back(deeds: Sequence[PlannedDeed], record: SetupRecord, state: str, say: Say) -> list[str]:
-    """All that setup made, as `undo_deeds` orders it; then the record goes. Raises DeedError; the record stays then."""
+    """All that setup made, as `undo_deeds` orders it; then the record goes. Raises DeedError; the record stays then.
+
+    What would be refused is found out before the first of them.
+    """
+    check_undo(deeds)
     done: list[str] = []
     for deed in deeds:
         words = done_words(deed)

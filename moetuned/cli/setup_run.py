@@ -292,38 +292,51 @@ def run_undo(wanted: Wanted) -> int:
 
 
 def _run_undo(wanted: Wanted) -> int:
-    try:
-        record = _record()
-        texts = {path: text for path in (CONFIG_PATH, *record.files) if (text := read_system_file(path)) is not None}
-    except ValueError as error:
-        fail(str(error), EXIT_NO)
-    deeds, kept = undo_deeds(record, texts, CONFIG_PATH, service_active=_service_runs())
-    plan = SetupPlan(deeds, record, tuple(f"{path} was edited since setup wrote it, and stays" for path in kept))
-    if not deeds and not kept and record == SetupRecord():
-        if wanted.as_json:
-            print_json(SetupReport({}, (), (), plan, dry_run=wanted.dry_run))
-        else:
-            click.echo("Nothing to take back: setup has made nothing here.")
+    record, plan, kept = _look_back()
+    report = SetupReport({}, (), (), plan, dry_run=wanted.dry_run)
+    nothing = not plan.deeds and not kept and record == SetupRecord()
+    if nothing and not wanted.as_json:
+        click.echo("Nothing to take back: setup has made nothing here.")
         return 0
     if not wanted.as_json:
         setup_dialog.show_plan(plan)
-    if wanted.dry_run:
-        click.echo("Nothing was changed: this was a dry run.") if not wanted.as_json else print_json(
-            SetupReport({}, (), (), plan, dry_run=True)
-        )
+    try:
+        setup_deeds.check_undo(plan.deeds)
+    except setup_deeds.DeedError as error:
+        fail(str(error), EXIT_NO)
+    if nothing or wanted.dry_run:
+        print_json(report) if wanted.as_json else click.echo("Nothing was changed: this was a dry run.")
         return 0
     if not wanted.yes and not _confirmed("Take it back?"):
         click.echo("Nothing was changed.")
         return EXIT_NO
+    return _taken_back(record, report, kept, wanted)
+
+
+def _look_back() -> tuple[SetupRecord, SetupPlan, tuple[str, ...]]:
+    """What setup made, what takes it back, and the files that stay."""
+    try:
+        record = _record()
+        texts = {path: text for path in (CONFIG_PATH, *record.files) if (text := read_system_file(path)) is not None}
+    except ValueError as error:
+        fail(f"{error}. Nothing was changed", EXIT_NO)
+    except OSError as error:
+        fail(f"{error.filename}: {error.strerror}; look at it. Nothing was changed", EXIT_NO)
+    deeds, kept = undo_deeds(record, texts, CONFIG_PATH, service_active=_service_runs())
+    notes = tuple(f"{path} was edited since setup wrote it, and stays" for path in kept)
+    return record, SetupPlan(deeds, record, notes), kept
+
+
+def _taken_back(record: SetupRecord, report: SetupReport, kept: tuple[str, ...], wanted: Wanted) -> int:
     progress = Elapsed(sys.stderr, "setup:")
     try:
-        done = setup_deeds.take_back(deeds, record, state_directory(), progress.draw)
+        done = setup_deeds.take_back(report.plan.deeds, record, state_directory(), progress.draw)
     except setup_deeds.DeedError as error:
         progress.clear()
         fail(str(error), EXIT_NO)
     progress.clear()
     if wanted.as_json:
-        print_json(SetupReport({}, (), (), plan, done=tuple(done)))
+        print_json(msgspec.structs.replace(report, done=tuple(done)))
         return 0
     for words in done:
         say(f"done: {words}")
