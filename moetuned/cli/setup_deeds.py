@@ -34,7 +34,11 @@ Say = Callable[[str], None]
 
 
 class DeedError(Exception):
-    """A step was not done; the text is one sentence that says which and why, and what is left."""
+    """A step was not done; the text is one sentence that says which and why, and what is left. `done`: the steps before it, in words."""
+
+    def __init__(self, sentence: str, done: Sequence[str] = ()) -> None:
+        super().__init__(sentence)
+        self.done = tuple(done)
 
 
 def check_writable(deeds: Sequence[PlannedDeed]) -> None:
@@ -93,7 +97,8 @@ def carry_out(deeds: Sequence[PlannedDeed], record: SetupRecord, directory: str,
         except (ServiceError, AdoptionError, ProgramError) as error:
             raise DeedError(
                 f"could not {deed_words(deed)}: {error}. What was done before stays; mend it and run setup again, or take all of it back: "
-                "sudo moetunectl setup --undo"
+                "sudo moetunectl setup --undo",
+                done,
             ) from error
         done.append(done_words(deed))
     stopped = {deed.target for deed in deeds if deed.step is Step.STOP_BACKEND}
@@ -183,10 +188,10 @@ def take_back(deeds: Sequence[PlannedDeed], record: SetupRecord, state: str, say
             else:
                 _do(deed)
         except (ServiceError, AdoptionError, ProgramError) as error:
-            raise DeedError(f"could not {words}: {error}. Look at it and run this again") from error
+            raise DeedError(f"could not {words}: {error}. Look at it and run this again", done) from error
         except OSError as error:
             raise DeedError(
-                f"{error.filename or deed.target}: {error.strerror}. Look at it and run this again"
+                f"{error.filename or deed.target}: {error.strerror}. Look at it and run this again", done
             ) from error
         done.append(words)
     for path in record.files:
@@ -198,7 +203,7 @@ def take_back(deeds: Sequence[PlannedDeed], record: SetupRecord, state: str, say
     try:
         write_record(state, SetupRecord())
     except OSError as error:
-        raise DeedError(f"{error.filename or state}: {error.strerror}. All was taken back") from error
+        raise DeedError(f"{error.filename or state}: {error.strerror}. All was taken back", done) from error
     with contextlib.suppress(OSError):
         reload_units()
     return done
