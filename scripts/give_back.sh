@@ -1,7 +1,8 @@
 #!/bin/sh
 # Before moetuned is taken off a machine: stops it and what runs from its units, and gives back every setting, drop-in and
 # file of its own that it made elsewhere. Ends with 1 and a sentence when that is not possible; then nothing may be removed,
-# for the journal and the program that can read it are the only way back.
+# for the journal and the program that can read it are the only way back. What can be refused is asked before anything is
+# changed, and a service that ran is started again when something fails after it was stopped.
 # Usage: give_back.sh MOETUNECTL HOW-TO-REPAIR-IT
 set -eu
 
@@ -9,14 +10,32 @@ ctl=$1
 repair=$2
 state=/var/lib/moetuned
 
+ran=
 fail() {
     printf 'moetuned: %s\n' "$*" >&2
+    if [ -n "$ran" ] && systemctl start moetuned.service; then
+        printf 'moetuned: the service was started again\n' >&2
+    fi
     exit 1
+}
+drop_ins() {
+    for drop_in in /etc/systemd/system/*.service.d/zz-moetuned.conf; do
+        [ ! -e "$drop_in" ] || basename "$(dirname "$drop_in")" .d
+    done
 }
 
 "$ctl" --version >/dev/null 2>&1 ||
     fail "$ctl does not run any more, so settings could not be rolled back; repair it with: $repair"
+"$ctl" setup --undo --dry-run >/dev/null ||
+    fail "what moetunectl setup made cannot be taken back (see above); look at it and run this again. Nothing was removed"
+for unit in $(drop_ins); do
+    "$ctl" backend adopt --undo --dry-run "$unit" >/dev/null ||
+        fail "the drop-in of $unit cannot be taken away (see above); look at it, remove it by hand and run this again. Nothing was removed"
+done
+"$ctl" tune unpersist --dry-run >/dev/null ||
+    fail "files that keep settings over a reboot cannot be removed (see above); look at them, remove them by hand and run this again. Nothing was removed"
 if [ -d /run/systemd/system ]; then
+    ! systemctl --quiet is-active moetuned.service || ran=yes
     systemctl stop moetuned.service ||
         fail "the service could not be stopped; see: systemctl status moetuned. Nothing was removed"
 fi
@@ -33,18 +52,18 @@ for journal in "$state/undo.jsonl" "$state/undo.jsonl.damaged"; do
         fail "$journal still has settings that could not be rolled back or read; see what it says, set them by hand, remove it and run this again. Nothing was removed"
     fi
 done
+# From here on only what was not foreseen can fail, a disk for one.
+left="look at it and run this again. moetuned is still installed; what was given back before that stays so"
 "$ctl" setup --undo --yes ||
-    fail "what moetunectl setup made could not be taken back (see above); look at it and run this again. Nothing was removed"
-for drop_in in /etc/systemd/system/*.service.d/zz-moetuned.conf; do
-    [ -e "$drop_in" ] || continue
-    unit=$(basename "$(dirname "$drop_in")" .d)
+    fail "what moetunectl setup made could not be taken back (see above); $left"
+for unit in $(drop_ins); do
     "$ctl" backend adopt --undo "$unit" ||
-        fail "the drop-in of $unit could not be taken away (see above); look at it, remove it by hand and run this again. Nothing was removed"
+        fail "the drop-in of $unit could not be taken away (see above); $left"
 done
 "$ctl" tune unpersist ||
-    fail "files that keep settings over a reboot could not be removed (see above); look at them, remove them by hand and run this again. Nothing was removed"
+    fail "files that keep settings over a reboot could not be removed (see above); $left"
 
-# Nothing refuses any more. A server whose unit file is gone could not be found or stopped by its name.
+# A server whose unit file is gone could not be found or stopped by its name.
 if [ -d /run/systemd/system ]; then
     systemctl disable --quiet moetuned.service
     for unit in $({
@@ -53,7 +72,7 @@ if [ -d /run/systemd/system ]; then
     } | sort -u); do
         printf 'moetuned: stopping %s, which is of its unit\n' "$unit"
         systemctl disable --now --quiet "$unit" ||
-            fail "$unit could not be stopped; see: systemctl status $unit. Nothing was removed"
+            fail "$unit could not be stopped; see: systemctl status $unit. moetuned is still installed; what was given back before that stays so"
     done
 fi
 

@@ -65,14 +65,15 @@ class AdoptReport(msgspec.Struct, frozen=True):
     name="adopt",
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Examples:\n\n\b\n  moetunectl backend adopt llama.service\n  sudo moetunectl backend adopt llama.service --name glm --write\n"
-    "  sudo moetunectl backend adopt --undo llama.service",
+    "  moetunectl backend adopt --undo --dry-run llama.service\n  sudo moetunectl backend adopt --undo llama.service",
 )
 @click.argument("unit")
 @click.option("--name", metavar="NAME", help="The backend's name in moetuned's config. [of the unit]")
 @click.option("--write", "write", is_flag=True, help="Write the drop-in; without this it is only shown.")
 @click.option("--undo", "undo", is_flag=True, help="Take away the drop-in that --write wrote.")
+@click.option("--dry-run", is_flag=True, help="With --undo: only look whether it can be taken away.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, for programs.")
-def subcommand(*, unit: str, name: str | None, write: bool, undo: bool, as_json: bool) -> None:
+def subcommand(*, unit: str, name: str | None, write: bool, undo: bool, dry_run: bool, as_json: bool) -> None:
     """Let moetuned restart UNIT, a service that runs a backend, with a shorter context when memory nears its limit.
 
     Shows a drop-in that makes the unit take its context, and what else it can, from a file that moetuned writes. The unit is not
@@ -81,10 +82,10 @@ def subcommand(*, unit: str, name: str | None, write: bool, undo: bool, as_json:
     """
     unit = unit if _TYPED.search(unit) else f"{unit}.service"
     name = name or name_of_unit(unit)
-    _check_words(unit, name, write=write, undo=undo)
+    _check_words(unit, name, write=write, undo=undo, dry_run=dry_run)
     try:
         if undo:
-            report = undo_adoption(unit)
+            report = look_at_undo(unit) if dry_run else undo_adoption(unit)
         else:
             report = adopt_unit(unit, name, write=write)
     except ServiceError as error:
@@ -103,15 +104,17 @@ def subcommand(*, unit: str, name: str | None, write: bool, undo: bool, as_json:
         sys.exit(EXIT_NO)
 
 
-def _check_words(unit: str, name: str, *, write: bool, undo: bool) -> None:
+def _check_words(unit: str, name: str, *, write: bool, undo: bool, dry_run: bool) -> None:
     """Ends the program for a call that makes no sense or is not this user's to make."""
     if not is_service(unit):
         fail(f"{unit} is no service of systemd; name one, e.g. llama.service", EXIT_USAGE)
     if write and undo:
         fail("--write and --undo are not for one call", EXIT_USAGE)
+    if dry_run and not undo:
+        fail("--dry-run is for --undo; without --write nothing is written", EXIT_USAGE)
     if not _NAME.fullmatch(name):
         fail(f"{name} is no name of a backend: letters, digits, points, hyphens and underscores", EXIT_USAGE)
-    if (write or undo) and os.geteuid() != 0:
+    if (write or undo) and not dry_run and os.geteuid() != 0:
         fail("changing a unit needs root; run this with sudo", EXIT_REFUSED)
 
 
@@ -233,17 +236,26 @@ def _not_ours(unit: str, path: str, text: str) -> str | None:
     return f"{path} was not written by moetuned"
 
 
-def undo_adoption(unit: str) -> AdoptReport:
-    """Take the drop-in of `unit` away. Raises ServiceError, AdoptionError; one that was edited is shown on standard error."""
+def look_at_undo(unit: str) -> AdoptReport:
+    """What `undo_adoption` would take away; changes nothing. Raises AdoptionError where it would be refused; one that was edited is shown
+    on standard error.
+    """
     path, before = _drop_in(unit)
     name = _name_in(before)
-    if before is None:
-        return AdoptReport(unit, name, done=False, drop_in=path)
-    if problem := _not_ours(unit, path, before):
+    if before is not None and (problem := _not_ours(unit, path, before)):
         _show_edits(unit, name, path, before)
         raise AdoptionError(
             f"{problem}; remove it by hand if you do not need it, and run systemctl daemon-reload. Nothing was changed"
         )
+    return AdoptReport(unit, name, done=False, drop_in=path, before=before)
+
+
+def undo_adoption(unit: str) -> AdoptReport:
+    """Take the drop-in of `unit` away. Raises ServiceError, AdoptionError; one that was edited is shown on standard error."""
+    found = look_at_undo(unit)
+    path, name, before = found.drop_in, found.name, found.before
+    if before is None:
+        return found
     try:
         remove_drop_in(path)
     except OSError as error:
@@ -338,8 +350,11 @@ def _show(report: AdoptReport) -> None:
 
 
 def _show_undone(report: AdoptReport) -> None:
-    if not report.done:
+    if report.before is None:
         click.echo(f"Nothing to take away: there is no {report.drop_in}.")
+        return
+    if not report.done:
+        click.echo(f"{report.drop_in}: can be removed. Nothing was changed: this was a dry run.")
         return
     click.echo(
         f"{report.drop_in}: removed. {report.unit} was not restarted; from its next start on it is as its own files say."

@@ -10,14 +10,14 @@ from collections.abc import Callable, Sequence
 from moetuned.api.client import Client
 from moetuned.api.errors import DaemonError
 from moetuned.api.socket_path import DEFAULT_SOCKET
-from moetuned.cli.backend_adopt import adopt_unit, undo_adoption
+from moetuned.cli.backend_adopt import adopt_unit, look_at_undo, undo_adoption
 from moetuned.cli.setup_dialog import deed_words, done_words
 from moetuned.decide.setup_plan import SERVICE, TELLING
 from moetuned.decide.unit_adoption import AdoptionError
 from moetuned.host.environment_file import forget
 from moetuned.host.service import ServiceError
 from moetuned.host.setup_record import remove_unit_state, write_record
-from moetuned.host.system_file import free_backup, is_closed, remove_beside, replace_files
+from moetuned.host.system_file import free_backup, is_closed, read_system_bytes, remove_beside, replace_files
 from moetuned.host.system_program import ProgramError, run_program
 from moetuned.host.systemd_unit import DIRECTORY, reload_units, unit_status
 from moetuned.schema.setup import PlannedDeed, SetupRecord, Step
@@ -34,7 +34,11 @@ Say = Callable[[str], None]
 
 
 class DeedError(Exception):
-    """A step was not done; the text is one sentence that says which and why, and what is left."""
+    """A step was not done; the text is one sentence that says which and why, and what is left. `done`: the steps before it, in words."""
+
+    def __init__(self, sentence: str, done: Sequence[str] = ()) -> None:
+        super().__init__(sentence)
+        self.done = tuple(done)
 
 
 def check_writable(deeds: Sequence[PlannedDeed]) -> None:
@@ -51,6 +55,20 @@ def check_writable(deeds: Sequence[PlannedDeed]) -> None:
             raise DeedError(f"{directory}: {error.strerror}. Nothing was changed") from error
         if not writable:
             raise DeedError(f"{deed.target} cannot be written: {directory} is read-only. Nothing was changed")
+
+
+def check_undo(deeds: Sequence[PlannedDeed]) -> None:
+    """Raises DeedError where something of it would be refused; nothing has been changed then. Who is not root only looks."""
+    if os.geteuid() == 0:
+        check_writable(deeds)
+    for deed in deeds:
+        if deed.step is Step.GIVE_BACK:
+            try:
+                found = look_at_undo(deed.target)
+                if found.before is not None and os.geteuid() == 0:
+                    check_writable([PlannedDeed(Step.REMOVE, found.drop_in, "")])
+            except AdoptionError as error:
+                raise DeedError(f"could not {done_words(deed)}: {error}") from error
 
 
 def carry_out(deeds: Sequence[PlannedDeed], record: SetupRecord, directory: str, say: Say) -> list[str]:
@@ -79,7 +97,8 @@ def carry_out(deeds: Sequence[PlannedDeed], record: SetupRecord, directory: str,
         except (ServiceError, AdoptionError, ProgramError) as error:
             raise DeedError(
                 f"could not {deed_words(deed)}: {error}. What was done before stays; mend it and run setup again, or take all of it back: "
-                "sudo moetunectl setup --undo"
+                "sudo moetunectl setup --undo",
+                done,
             ) from error
         done.append(done_words(deed))
     stopped = {deed.target for deed in deeds if deed.step is Step.STOP_BACKEND}
@@ -100,12 +119,12 @@ def carry_out(deeds: Sequence[PlannedDeed], record: SetupRecord, directory: str,
 
 def _replace(files: Sequence[PlannedDeed]) -> None:
     """Raises OSError."""
-    texts: dict[str, str | None] = {}
+    texts: dict[str, str | bytes | None] = {}
     closed = {deed.target for deed in files if deed.closed}
     for deed in files:
         if deed.edited:
             backup = free_backup(deed.target)
-            texts[backup] = deed.before
+            texts[backup] = read_system_bytes(deed.target)  # also where it is no UTF-8
             if is_closed(deed.target) or deed.closed:
                 closed.add(backup)
         texts[deed.target] = deed.after
@@ -152,7 +171,11 @@ def stop_unit(unit: str) -> None:
 
 
 def take_back(deeds: Sequence[PlannedDeed], record: SetupRecord, state: str, say: Say) -> list[str]:
-    """All that setup made, as `undo_deeds` orders it; then the record goes. Raises DeedError; the record stays then."""
+    """All that setup made, as `undo_deeds` orders it; then the record goes. Raises DeedError; the record stays then.
+
+    What would be refused is found out before the first of them.
+    """
+    check_undo(deeds)
     done: list[str] = []
     for deed in deeds:
         words = done_words(deed)
@@ -165,10 +188,10 @@ def take_back(deeds: Sequence[PlannedDeed], record: SetupRecord, state: str, say
             else:
                 _do(deed)
         except (ServiceError, AdoptionError, ProgramError) as error:
-            raise DeedError(f"could not {words}: {error}. Look at it and run this again") from error
+            raise DeedError(f"could not {words}: {error}. Look at it and run this again", done) from error
         except OSError as error:
             raise DeedError(
-                f"{error.filename or deed.target}: {error.strerror}. Look at it and run this again"
+                f"{error.filename or deed.target}: {error.strerror}. Look at it and run this again", done
             ) from error
         done.append(words)
     for path in record.files:
@@ -180,7 +203,7 @@ def take_back(deeds: Sequence[PlannedDeed], record: SetupRecord, state: str, say
     try:
         write_record(state, SetupRecord())
     except OSError as error:
-        raise DeedError(f"{error.filename or state}: {error.strerror}. All was taken back") from error
+        raise DeedError(f"{error.filename or state}: {error.strerror}. All was taken back", done) from error
     with contextlib.suppress(OSError):
         reload_units()
     return done

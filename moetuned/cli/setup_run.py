@@ -8,6 +8,7 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from typing import NoReturn
 
 import click
 import msgspec
@@ -17,6 +18,7 @@ from moetuned.cli.backend_adopt import adopt_unit
 from moetuned.cli.backend_client import fail, on_a_terminal, say
 from moetuned.cli.progress_line import Elapsed
 from moetuned.cli.setup_facts import CONFIG_PATH, gather, load_checked
+from moetuned.cli.text_width import printable
 from moetuned.cli.tune_options import print_json
 from moetuned.decide.setup_plan import make_plan, only_watched, undo_deeds
 from moetuned.decide.setup_questions import chosen
@@ -54,6 +56,19 @@ def state_directory() -> str:
     return os.path.dirname(default_path(os.environ.get("MOETUNED_STATE_DIR")))
 
 
+def _end(
+    sentence: str, code: int, wanted: Wanted, report: SetupReport | None = None, details: str | None = None
+) -> NoReturn:
+    """End with one sentence, after the lines of `details`, and for programs with what is known by then as JSON."""
+    lines = [] if details is None else details.splitlines()
+    for line in lines:
+        click.echo(line, err=True)
+    if wanted.as_json:
+        known = report if report is not None else SetupReport({}, (), (), SetupPlan(), dry_run=wanted.dry_run)
+        print_json(msgspec.structs.replace(known, error="\n".join(map(printable, (*lines, sentence)))))
+    fail(sentence, code)
+
+
 def run_setup(wanted: Wanted) -> int:
     """The exit code. Ends the program where it cannot begin."""
     _check(wanted)
@@ -69,9 +84,9 @@ def _alone(wanted: Wanted) -> Iterator[None]:
             try:
                 held.enter_context(only_one(state_directory()))
             except BlockingIOError:
-                fail("another moetunectl setup runs; end it, or wait for it, and run this again", EXIT_REFUSED)
+                _end("another moetunectl setup runs; end it, or wait for it, and run this again", EXIT_REFUSED, wanted)
             except OSError as error:
-                fail(f"{error.filename}: {error.strerror}. Nothing was changed", EXIT_NO)
+                _end(f"{error.filename}: {error.strerror}. Nothing was changed", EXIT_NO, wanted)
         yield
 
 
@@ -86,7 +101,8 @@ def _run_setup(wanted: Wanted) -> int:
             setup_dialog.show_plan(plan)
         if not wanted.dry_run:
             plan = _without_refused(plan, wanted)
-        _check_config(plan)
+        report = SetupReport(dict(answers), facts.candidates, facts.looked, plan, dry_run=wanted.dry_run)
+        _check_config(report, wanted)
         go = wanted.yes or wanted.dry_run or not plan.deeds or _confirmed("Do it?")
     except (click.Abort, KeyboardInterrupt):
         click.echo("\nNothing was written.", err=True)
@@ -96,7 +112,6 @@ def _run_setup(wanted: Wanted) -> int:
         return EXIT_NO
     for option in setup_dialog.unused(answers, wanted.given):
         click.echo(f"note: {option} was not needed here", err=True)
-    report = SetupReport(dict(answers), facts.candidates, facts.looked, plan, dry_run=wanted.dry_run)
     if wanted.dry_run:
         if wanted.as_json:
             print_json(report)
@@ -115,10 +130,11 @@ def _check(wanted: Wanted) -> None:
             EXIT_USAGE,
         )
     if os.geteuid() != 0 and not wanted.dry_run:
-        fail(
+        _end(
             "setup writes to /etc/moetuned and starts a service, so it needs root: sudo moetunectl setup. To see what it would do: moetunectl setup "
             "--dry-run. To watch as yourself, without any of it: moetuned run --state-dir ~/.local/state/moetuned",
             EXIT_REFUSED,
+            wanted,
         )
 
 
@@ -129,11 +145,14 @@ def _look(wanted: Wanted) -> tuple[SetupFacts, SetupRecord]:
         return gather(wanted.models, record, progress.draw), record
     except ConfigError as error:
         progress.clear()
-        click.echo(str(error), err=True)
-        fail("moetuned's config has problems; mend them first (moetunectl config check). Nothing was written", EXIT_NO)
+        sentence = "moetuned's config has problems; mend them first (moetunectl config check). Nothing was written"
+        _end(sentence, EXIT_NO, wanted, details=str(error))
     except ValueError as error:
         progress.clear()
-        fail(f"{error}. Nothing was written", EXIT_USAGE)
+        _end(f"{error}. Nothing was written", EXIT_USAGE, wanted)
+    except OSError as error:
+        progress.clear()
+        _end(f"{error.filename}: {error.strerror}; look at it. Nothing was written", EXIT_NO, wanted)
     finally:
         progress.clear()
 
@@ -157,7 +176,8 @@ def _answers(facts: SetupFacts, wanted: Wanted) -> dict[str, str]:
     try:
         return setup_dialog.answers_of(facts, given, ask=wanted.asks)
     except setup_dialog.OptionError as error:
-        fail(f"{error}. Nothing was written", EXIT_USAGE)
+        found = SetupReport({}, facts.candidates, facts.looked, SetupPlan(), dry_run=wanted.dry_run)
+        _end(f"{error}. Nothing was written", EXIT_USAGE, wanted, found)
 
 
 def _plan(facts: SetupFacts, answers: Mapping[str, str], record: SetupRecord) -> SetupPlan:
@@ -209,15 +229,15 @@ def _may_replace(deed: PlannedDeed, wanted: Wanted) -> bool:
     )
 
 
-def _check_config(plan: SetupPlan) -> None:
+def _check_config(report: SetupReport, wanted: Wanted) -> None:
     """The whole config as it will be, by the checks of the daemon, before anything is written."""
-    for deed in plan.deeds:
+    for deed in report.plan.deeds:
         if deed.target == CONFIG_PATH:
             try:
                 load_checked({CONFIG_PATH: deed.after})
             except ConfigError as error:
-                click.echo(str(error), err=True)
-                fail("moetuned would not start with this config. Nothing was written", EXIT_NO)
+                sentence = "moetuned would not start with this config. Nothing was written"
+                _end(sentence, EXIT_NO, wanted, report, str(error))
 
 
 def _confirmed(question: str) -> bool:
@@ -246,7 +266,7 @@ def _carried_out(facts: SetupFacts, report: SetupReport, wanted: Wanted) -> int:
             progress.clear()
     except setup_deeds.DeedError as error:
         progress.clear()
-        fail(str(error), EXIT_NO)
+        _end(str(error), EXIT_NO, wanted, msgspec.structs.replace(report, done=report.done or error.done))
     if snapshot is not None:
         report = msgspec.structs.replace(report, status=_headline(snapshot))
     if wanted.as_json:
@@ -292,38 +312,51 @@ def run_undo(wanted: Wanted) -> int:
 
 
 def _run_undo(wanted: Wanted) -> int:
-    try:
-        record = _record()
-        texts = {path: text for path in (CONFIG_PATH, *record.files) if (text := read_system_file(path)) is not None}
-    except ValueError as error:
-        fail(str(error), EXIT_NO)
-    deeds, kept = undo_deeds(record, texts, CONFIG_PATH, service_active=_service_runs())
-    plan = SetupPlan(deeds, record, tuple(f"{path} was edited since setup wrote it, and stays" for path in kept))
-    if not deeds and not kept and record == SetupRecord():
-        if wanted.as_json:
-            print_json(SetupReport({}, (), (), plan, dry_run=wanted.dry_run))
-        else:
-            click.echo("Nothing to take back: setup has made nothing here.")
+    record, plan, kept = _look_back(wanted)
+    report = SetupReport({}, (), (), plan, dry_run=wanted.dry_run)
+    nothing = not plan.deeds and not kept and record == SetupRecord()
+    if nothing and not wanted.as_json:
+        click.echo("Nothing to take back: setup has made nothing here.")
         return 0
     if not wanted.as_json:
         setup_dialog.show_plan(plan)
-    if wanted.dry_run:
-        click.echo("Nothing was changed: this was a dry run.") if not wanted.as_json else print_json(
-            SetupReport({}, (), (), plan, dry_run=True)
-        )
+    try:
+        setup_deeds.check_undo(plan.deeds)
+    except setup_deeds.DeedError as error:
+        _end(str(error), EXIT_NO, wanted, report)
+    if nothing or wanted.dry_run:
+        print_json(report) if wanted.as_json else click.echo("Nothing was changed: this was a dry run.")
         return 0
     if not wanted.yes and not _confirmed("Take it back?"):
         click.echo("Nothing was changed.")
         return EXIT_NO
+    return _taken_back(record, report, kept, wanted)
+
+
+def _look_back(wanted: Wanted) -> tuple[SetupRecord, SetupPlan, tuple[str, ...]]:
+    """What setup made, what takes it back, and the files that stay."""
+    try:
+        record = _record()
+        texts = {path: text for path in (CONFIG_PATH, *record.files) if (text := read_system_file(path)) is not None}
+    except ValueError as error:
+        _end(f"{error}. Nothing was changed", EXIT_NO, wanted)
+    except OSError as error:
+        _end(f"{error.filename}: {error.strerror}; look at it. Nothing was changed", EXIT_NO, wanted)
+    deeds, kept = undo_deeds(record, texts, CONFIG_PATH, service_active=_service_runs())
+    notes = tuple(f"{path} was edited since setup wrote it, and stays" for path in kept)
+    return record, SetupPlan(deeds, record, notes), kept
+
+
+def _taken_back(record: SetupRecord, report: SetupReport, kept: tuple[str, ...], wanted: Wanted) -> int:
     progress = Elapsed(sys.stderr, "setup:")
     try:
-        done = setup_deeds.take_back(deeds, record, state_directory(), progress.draw)
+        done = setup_deeds.take_back(report.plan.deeds, record, state_directory(), progress.draw)
     except setup_deeds.DeedError as error:
         progress.clear()
-        fail(str(error), EXIT_NO)
+        _end(str(error), EXIT_NO, wanted, msgspec.structs.replace(report, done=error.done))
     progress.clear()
     if wanted.as_json:
-        print_json(SetupReport({}, (), (), plan, done=tuple(done)))
+        print_json(msgspec.structs.replace(report, done=tuple(done)))
         return 0
     for words in done:
         say(f"done: {words}")

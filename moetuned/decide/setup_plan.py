@@ -183,8 +183,15 @@ def _notes(facts: SetupFacts, backends: tuple[Candidate, ...]) -> list[str]:
 def undo_deeds(
     record: SetupRecord, texts: Mapping[str, str], config_path: str, *, service_active: bool
 ) -> tuple[tuple[PlannedDeed, ...], tuple[str, ...]]:
-    """What takes back all that setup made, in order, and the files that stay because they were edited. `texts`: of files that are there."""
-    deeds, kept = [], []
+    """What takes back all that setup made, in order, and the files that stay because they were edited. `texts`: of files that are there.
+
+    Units are given back first: that is what may be refused, and then nothing has been stopped or removed.
+    """
+    kept = []
+    deeds = [
+        PlannedDeed(Step.GIVE_BACK, unit, "setup adopted it; from its next start on it is as its own files say")
+        for unit in record.adopted
+    ]
     if SERVICE in record.enabled:
         deeds.append(PlannedDeed(Step.STOP_BACKEND, SERVICE, "setup enabled it; what it changed is put back"))
     deeds += [PlannedDeed(Step.STOP_BACKEND, unit, "setup made it") for unit in record.enabled if unit != SERVICE]
@@ -196,10 +203,6 @@ def undo_deeds(
                 deeds.append(PlannedDeed(Step.REMOVE, path, "setup wrote it", before=text))
             case _:
                 kept.append(path)
-    deeds += [
-        PlannedDeed(Step.GIVE_BACK, unit, "setup adopted it; from its next start on it is as its own files say")
-        for unit in record.adopted
-    ]
     if service_active and SERVICE not in record.enabled and any(each.target == config_path for each in deeds):
         deeds.append(PlannedDeed(Step.RELOAD_SERVICE, SERVICE, "so that it reads its config again"))
     return tuple(deeds), tuple(kept)

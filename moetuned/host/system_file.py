@@ -15,7 +15,13 @@ _MODE, _CLOSED_MODE = 0o644, 0o600
 
 
 def read_system_file(path: str) -> str | None:
-    """Text of a plain file (undecodable bytes replaced); None when there is none.
+    """Text of a plain file (undecodable bytes replaced); None when there is none. Raises OSError as `read_system_bytes`."""
+    content = read_system_bytes(path)
+    return None if content is None else content.decode("utf-8", "replace")
+
+
+def read_system_bytes(path: str) -> bytes | None:
+    """A plain file as it is; None when there is none.
 
     Raises OSError, also for a link (ELOOP), what is no plain file (EINVAL), and one above 256 KiB (EFBIG).
     """
@@ -32,7 +38,7 @@ def read_system_file(path: str) -> str | None:
         os.close(descriptor)
     if len(content) > _LIMIT_BYTES:
         raise OSError(errno.EFBIG, f"larger than {_LIMIT_BYTES >> 10} KiB", path)
-    return content.decode("utf-8", "replace")
+    return content
 
 
 def is_closed(path: str) -> bool:
@@ -59,7 +65,7 @@ def remove_beside(path: str) -> None:
         _remove(_beside(path))
 
 
-def replace_files(texts: Mapping[str, str | None], closed: Collection[str] = ()) -> None:
+def replace_files(texts: Mapping[str, str | bytes | None], closed: Collection[str] = ()) -> None:
     """Give each path its text (mode 0644, directories made where they are missing), or remove it (None).
 
     Those `closed`, and files that ordinary users could not read before, get mode 0600.
@@ -72,7 +78,7 @@ def replace_files(texts: Mapping[str, str | None], closed: Collection[str] = ())
         for path, text in texts.items():
             if text is not None:
                 mode = _CLOSED_MODE if path in closed or is_closed(path) else _MODE
-                prepared[path] = _prepare(path, text.encode(), mode)
+                prepared[path] = _prepare(path, text.encode() if isinstance(text, str) else text, mode)
         for path in texts:
             if path in prepared:
                 os.replace(prepared[path], path)

@@ -166,7 +166,10 @@ class SetupPlan(msgspec.Struct, frozen=True):
 
 
 class SetupReport(msgspec.Struct, frozen=True):
-    """JSON of `moetunectl setup`. `done`: the steps that were carried out; `status`: the daemon's headline, None: nobody was asked."""
+    """JSON of `moetunectl setup`. `done`: the steps that were carried out; `status`: the daemon's headline, None: nobody was asked.
+
+    `error`: why it ended before all was done, in the words that are on standard error, too; None: it did not.
+    """
 
     answers: dict[str, str]
     candidates: tuple[Candidate, ...]
@@ -175,3 +178,4 @@ class SetupReport(msgspec.Struct, frozen=True):
     done: tuple[str, ...] = ()
     dry_run: bool = False
     status: str | None = None
+    error: str | None = None

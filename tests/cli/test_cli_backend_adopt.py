@@ -93,6 +93,9 @@ def test_it_writes_reads_again_and_takes_back(machine: Machine, monkeypatch: pyt
     assert (code, "written already." in out) == (0, True)
     assert len(machine.fake.asked()) == 1
     write_variables("llama", {"MOETUNED_CONTEXT": "512"}, machine.variables)
+    code, out, err = machine.run("--undo", "--dry-run", "llama.service")
+    assert (code, err, "can be removed. Nothing was changed" in out) == (0, "", True)
+    assert machine.drop_in.read_text() == report["after"]
     code, out, err = machine.run("--undo", "llama.service")
     assert (code, err) == (0, "")
     assert "Take `supervise:` of llama out of moetuned's config" in out
@@ -148,7 +151,8 @@ def test_names_of_units(unit: str, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [("x.target",), ("x.slice",), ("a/b",), ("llama", "--write", "--undo"), ("llama@",)]
+    "arguments",
+    [("x.target",), ("x.slice",), ("a/b",), ("llama", "--write", "--undo"), ("llama", "--dry-run"), ("llama@",)],
 )
 def test_usage(machine: Machine, arguments: tuple[str, ...]) -> None:
     assert machine.run_exiting(*arguments)[0] == 2

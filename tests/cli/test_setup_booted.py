@@ -45,6 +45,11 @@ words=$(echo "$@" | sed 's/ --api-key-file [^ ]*//; s/ --slot-save-path [^ ]*//'
 export PYTHONPATH=/opt/source:{PYTHON_PATH}
 cd /opt/source && exec {sys.executable} -m moetuned.simulator serve $words
 """
+CTL = f"""\
+#!/bin/sh
+[ -z "$FAILS" ] || [ "$*" != "$FAILS" ] || exit 1
+exec {sys.executable} -c 'import sys; from moetuned.cli.main import run; sys.exit(run(sys.argv[1:]))' "$@"
+"""
 LOOKED_AT = ("/etc", "/var/lib", "/run/moetuned/backends")
 
 
@@ -153,6 +158,47 @@ def test_a_unit_is_adopted_and_given_back(machine: BootedSystemd) -> None:
     machine.moetunectl("setup", "--undo", "--yes")
     assert {name: text for name, text in files(machine).items() if name.startswith("/etc")} == before
     assert machine.systemctl("is-active", "llama.service") == "active"
+
+
+def test_a_removal_that_is_refused_changes_nothing(machine: BootedSystemd) -> None:
+    """Before a package goes: what cannot be given back is found out while all still runs, and what was stopped is started again."""
+    machine.write("/etc/systemd/system/llama.service", LLAMA)
+    machine.systemctl("daemon-reload")
+    machine.systemctl("start", "llama.service")
+    setup(machine, "--profile", "observe")
+    machine.write("/opt/bin/moetunectl", CTL, 0o755)
+    machine.write("/opt/give_back.sh", (ROOT / "scripts/give_back.sh").read_text())
+    drop_in = machine.path("/etc/systemd/system/llama.service.d/zz-moetuned.conf")
+    drop_in.write_text((written := drop_in.read_text()) + "# mine\n")
+    before = files(machine)
+    for command in (("setup", "--undo", "--yes"), ("setup", "--undo", "--dry-run")):
+        refused = machine.moetunectl(*command, check=False)
+        assert (refused.returncode, "was edited since moetuned wrote it" in refused.stderr) == (1, True)
+    give_back = ("sh", "/opt/give_back.sh", "/opt/bin/moetunectl", "make install")
+    refused = machine.run(*give_back, check=False)
+    assert refused.returncode == 1
+    assert "zz-moetuned.conf was edited" in refused.stderr
+    assert "Nothing was removed" in refused.stderr
+    started = machine.show("moetuned.service", "ExecMainStartTimestampMonotonic")
+    assert machine.systemctl("is-active", "moetuned.service", "llama.service") == "active\nactive"
+    assert {
+        name for name, text in files(machine).items() if name.startswith("/etc") and before.get(name) != text
+    } == set()
+
+    drop_in.write_text(written)
+    # What nobody could foresee: settings that cannot be put back.
+    refused = machine.run(*give_back, check=False, environment={"FAILS": "tune rollback"})
+    assert refused.returncode == 1
+    assert "settings could not be rolled back" in refused.stderr
+    assert "the service was started again" in refused.stderr
+    assert machine.systemctl("is-active", "moetuned.service") == "active"
+    assert machine.show("moetuned.service", "ExecMainStartTimestampMonotonic") != started
+    assert machine.path(CONFIG).exists()
+
+    machine.run(*give_back)
+    assert not machine.path(CONFIG).exists()
+    assert not drop_in.exists()
+    assert machine.systemctl("is-active", "moetuned.service", "llama.service", check=False) == "inactive\nactive"
 
 
 def test_an_edited_file_stays_until_it_is_to_be_replaced(machine: BootedSystemd) -> None:

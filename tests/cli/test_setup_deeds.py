@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 
 from moetuned.cli import setup_deeds
+from moetuned.cli.backend_adopt import AdoptReport
 from moetuned.cli.setup_deeds import DeedError, carry_out, take_back
+from moetuned.decide.unit_adoption import AdoptionError
 from moetuned.host.setup_record import read_record
+from moetuned.host.system_file import read_system_file
 from moetuned.host.system_program import ProgramError
 from moetuned.parse.unit_status import UnitStatus
 from moetuned.schema.setup import PlannedDeed, SetupRecord, Step
@@ -67,6 +70,16 @@ def test_what_was_edited_is_kept_beside_it(tmp_path: Path, asked: list[str]) -> 
     assert (tmp_path / "a.yaml.bak").read_text() == "edited"
 
 
+def test_what_is_kept_has_the_bytes_that_were_there(tmp_path: Path, asked: list[str]) -> None:
+    path = tmp_path / "glm.env"
+    latin = "# für mich\nPORT=8081\n".encode("latin-1")
+    path.write_bytes(latin)
+    before = read_system_file(str(path))
+    assert before is not None
+    do(tmp_path, PlannedDeed(Step.WRITE, str(path), "why", before=before, after="new", edited=True))
+    assert (tmp_path / "glm.env.bak").read_bytes() == latin
+
+
 def test_of_files_all_are_written_or_none(tmp_path: Path, asked: list[str]) -> None:
     (tmp_path / "file").touch()
     first, second = tmp_path / "a.yaml", tmp_path / "file/b.yaml"
@@ -117,6 +130,9 @@ def test_what_is_given_up_leaves_the_record(tmp_path: Path, asked: list[str]) ->
 def test_all_is_taken_back(tmp_path: Path, asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     given_back: list[str] = []
     monkeypatch.setattr(setup_deeds, "undo_adoption", given_back.append)
+    monkeypatch.setattr(
+        setup_deeds, "look_at_undo", lambda unit: AdoptReport(unit, "llama", done=False, drop_in="/x/zz.conf")
+    )
     directory = tmp_path / "etc/conf.d"
     directory.mkdir(parents=True)
     (directory / "50-setup.yaml").write_text("x")
@@ -146,6 +162,36 @@ def test_what_cannot_be_taken_back_keeps_the_record(tmp_path: Path, asked: list[
             str(tmp_path / "state"),
             lambda _: None,
         )
+    assert read_record(str(tmp_path / "state")) == SetupRecord(files=("x",))
+
+
+def test_what_would_be_refused_is_found_out_first(
+    tmp_path: Path, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two units the second one has a drop-in that was edited: the first keeps its own, nothing stops and no file goes."""
+    given_back: list[str] = []
+
+    def look(unit: str) -> AdoptReport:
+        if unit == "edited.service":
+            raise AdoptionError("zz-moetuned.conf was edited since moetuned wrote it. Nothing was changed")
+        return AdoptReport(unit, "llama", done=False, drop_in="/x/zz.conf")
+
+    monkeypatch.setattr(setup_deeds, "undo_adoption", given_back.append)
+    monkeypatch.setattr(setup_deeds, "look_at_undo", look)
+    path = tmp_path / "50-setup.yaml"
+    path.write_text("x")
+    do(tmp_path)
+    deeds = (
+        PlannedDeed(Step.GIVE_BACK, "llama.service", "why"),
+        PlannedDeed(Step.GIVE_BACK, "edited.service", "why"),
+        PlannedDeed(Step.STOP_BACKEND, "moetuned.service", "why"),
+        PlannedDeed(Step.REMOVE, str(path), "why", before="x"),
+    )
+    with pytest.raises(
+        DeedError, match=r"give back the unit edited\.service: .* was edited since .* Nothing was changed$"
+    ):
+        take_back(deeds, SetupRecord(files=(str(path),)), str(tmp_path / "state"), lambda _: None)
+    assert (given_back, asked, path.exists()) == ([], [], True)
     assert read_record(str(tmp_path / "state")) == SetupRecord(files=("x",))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import msgspec
@@ -10,13 +11,14 @@ from setup_scenes import CONFIG_PATH, FACTS
 
 from moetuned.cli import setup_run
 from moetuned.cli.backend_adopt import AdoptReport
+from moetuned.cli.setup_deeds import DeedError
 from moetuned.cli.setup_run import Wanted, run_setup, run_undo
 from moetuned.decide.unit_adoption import AdoptionError
 from moetuned.host.setup_record import only_one
 from moetuned.parse.config_problem import ConfigError, Problem
 from moetuned.parse.config_text import load
 from moetuned.schema.config import Backend
-from moetuned.schema.setup import Candidate, PlannedDeed, SetupPlan, SetupRecord, Step, Way
+from moetuned.schema.setup import Candidate, PlannedDeed, SetupPlan, SetupRecord, SetupReport, Step, Way
 from moetuned.schema.supervise import SuperviseUnit
 
 EDITED = PlannedDeed(Step.WRITE, CONFIG_PATH, "why", before="a", after="b", edited=True)
@@ -42,6 +44,10 @@ def root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def refuse(_: object) -> None:
+    refuse_all()
+
+
+def refuse_all(*_: object) -> None:
     raise ConfigError([Problem("50-setup.yaml", "backends", None, "is wrong")])
 
 
@@ -130,3 +136,45 @@ def test_a_unit_that_is_for_something_else_is_only_watched(root: Path, monkeypat
     facts = msgspec.structs.replace(facts, candidates=(msgspec.structs.replace(one, entry=entry),))
     plan = setup_run._plan(facts, answers, SetupRecord())
     assert any("unit: cron.service" in (deed.after or "") for deed in plan.deeds)
+
+
+def fails(*_: object) -> list[str]:
+    raise DeedError("could not start moetuned.service: it is broken", ["write /etc/x"])
+
+
+@pytest.mark.parametrize("name", ["gather", "load_checked", "carry_out", "take_back", "read_system_file", "locked"])
+def test_json_is_printed_whatever_fails(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    def cannot(path: str) -> None:
+        raise OSError(5, "Input/output error", path)
+
+    monkeypatch.setattr(setup_run, "load_checked", lambda _: None)
+    monkeypatch.setattr(setup_run.setup_deeds, "check_writable", lambda _: None)
+    monkeypatch.setattr(setup_run.setup_deeds, "carry_out", fails)
+    monkeypatch.setattr(setup_run.setup_deeds, "take_back", fails)
+    if name in ("gather", "load_checked"):
+        monkeypatch.setattr(setup_run, name, refuse_all)
+    if name in ("take_back", "read_system_file"):
+        monkeypatch.setattr(setup_run, "_record", lambda: SetupRecord(enabled=("a.service",)))
+        monkeypatch.setattr(setup_run, "read_system_file", cannot if name == "read_system_file" else lambda _: None)
+    run = run_undo if name in ("take_back", "read_system_file") else run_setup
+    held = only_one(str(root / "state")) if name == "locked" else contextlib.nullcontext()
+    with held, pytest.raises(SystemExit) as ended:
+        run(Wanted(yes=True, as_json=True))
+    out, err = capsys.readouterr()
+    report = msgspec.json.decode(out, type=SetupReport)
+    assert ended.value.code == (4 if name == "locked" else 1)
+    assert report.error
+    assert report.error.splitlines()[-1] in err
+    assert ("is wrong" in report.error) == (name in ("gather", "load_checked"))
+    assert report.done == (("write /etc/x",) if name in ("carry_out", "take_back") else ())
+
+
+def test_json_of_an_answer_that_cannot_be_taken(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run_setup(Wanted(given={"relief": "perhaps"}, yes=True, as_json=True))
+    report = msgspec.json.decode(capsys.readouterr().out, type=SetupReport)
+    assert ended.value.code == 2
+    assert "--relief: perhaps is none of them" in (report.error or "")
+    assert report.candidates == FACTS.candidates
