@@ -6,6 +6,7 @@ It inherits the sandbox that the daemon runs in. What is refused turns its actio
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
@@ -14,8 +15,10 @@ from moetuned.daemon.paths import Paths
 from moetuned.daemon.settings import Settings
 from moetuned.daemon.workers import Lane, Workers
 from moetuned.decide.capabilities import lines_of, rehearsal_facts, turned_off
+from moetuned.host.cgroup import memory_cgroup
 from moetuned.host.clock import Clock
 from moetuned.host.rehearsed import rehearsed
+from moetuned.host.unified_cgroup import is_of_daemon
 from moetuned.schema.capability import Action, Capabilities, Capability, RehearsalFacts, TurnedOff
 from moetuned.schema.config import Config
 from moetuned.schema.tunable import PlannedStep
@@ -34,12 +37,14 @@ class SelfTest:
         clock: Clock,
         changed: Callable[[], None],
         rehearse: Callable[[RehearsalFacts], tuple[Capability, ...]] | None = None,
+        own_cgroup: Callable[[], str | None] = lambda: memory_cgroup(os.getpid()).directory,
     ) -> None:
         """`changed` is called in the loop each time that something came of it. `rehearse` None: the real thing."""
         self._workers = workers
         self._clock = clock
         self._changed = changed
         self._rehearse = rehearse or rehearsed
+        self._own_cgroup = own_cgroup
         self._facts: RehearsalFacts | None = None
         self._next: RehearsalFacts | None = None
         self._told: frozenset[str] = frozenset()
@@ -56,11 +61,16 @@ class SelfTest:
         return {one.subject or "": f"turned off: {one.why}" for one in settings}
 
     def follow_cgroups(self, running: Mapping[str, str | None]) -> bool:
-        """Note where backends of the config run, by name; whether one runs elsewhere than before. What has ended is known to have run there."""
+        """Note where backends of the config run, by name; whether one runs elsewhere than before. What has ended is known to have run there.
+
+        A backend that is started passes through the daemon's own cgroup, which is tried for those that are nowhere else anyway.
+        """
         names = () if self._facts is None else (one.name for one in self._facts.backends)
-        known = {**self.cgroups, **{name: found for name in names if (found := running.get(name)) is not None}}
-        before, self.cgroups = self.cgroups, known
-        return before != known
+        moved = {name: found for name in names if (found := running.get(name)) not in (None, self.cgroups.get(name))}
+        own = self._own_cgroup() if moved else None
+        new = {name: found for name, found in moved.items() if found is not None and not is_of_daemon(found, own)}
+        self.cgroups = {**self.cgroups, **new}
+        return bool(new)
 
     @property
     def pending(self) -> bool:

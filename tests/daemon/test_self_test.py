@@ -13,7 +13,7 @@ from moetuned.daemon.self_test import SelfTest, refused_swap
 from moetuned.daemon.settings import settings_of
 from moetuned.decide.capabilities import why_not
 from moetuned.host import rehearsed as real
-from moetuned.schema.capability import Action, Answer, Capability, RehearsalFacts
+from moetuned.schema.capability import Action, Answer, BackendNeeds, Capability, RehearsalFacts
 from moetuned.schema.config import Config
 
 KEY = "rehearsing what actions need"
@@ -25,11 +25,13 @@ NO_FILE = Capability("setting_files", "/proc/x", (Action.CHANGE_SETTING,), Answe
 
 
 class Rig:
+    own_cgroup = "/sys/fs/cgroup/moetuned.slice/moetuned.service"
+
     def __init__(self) -> None:
         self.workers, self.clock, self.changes = HeldWorkers(), FakeClock(), 0
         self.asked: list[RehearsalFacts] = []
         self.found: tuple[Capability, ...] = (REFUSED,)
-        self.test = SelfTest(self.workers, self.clock, self._changed, self._rehearse)  # type: ignore[arg-type]
+        self.test = SelfTest(self.workers, self.clock, self._changed, self._rehearse, lambda: self.own_cgroup)  # type: ignore[arg-type]
 
     def _changed(self) -> None:
         self.changes += 1
@@ -124,6 +126,21 @@ def test_where_backends_of_the_config_run_is_kept_when_they_end(rig: Rig) -> Non
     assert rig.asked[0].state_directory == "/state"
     assert rig.asked[0].runtime_directory == "/run/x"
     assert not rig.test.follow_cgroups({"somebody's": "/sys/fs/cgroup/x"})
+
+
+def test_where_a_backend_only_passes_through_is_not_where_it_runs(rig: Rig) -> None:
+    """A child of the daemon begins in the daemon's cgroup; one of systemd may begin in systemd's."""
+    rig.test.consider(RehearsalFacts(backends=(BackendNeeds("glm", "process"),)))
+    rig.finish()
+    for passed in (rig.own_cgroup, "/sys/fs/cgroup/moetuned.slice", "/sys/fs/cgroup/init.scope", None):
+        assert not rig.test.follow_cgroups({"glm": passed})
+    assert rig.test.cgroups == {}
+    there = "/sys/fs/cgroup/moetuned.slice/glm.scope"
+    assert rig.test.follow_cgroups({"glm": there})
+    assert not rig.test.follow_cgroups({"glm": there})
+    assert not rig.test.follow_cgroups({"glm": rig.own_cgroup}), "it is started again"
+    assert not rig.test.follow_cgroups({"glm": None})
+    assert rig.test.cgroups == {"glm": there}
 
 
 def test_the_real_one_answers(rig: Rig) -> None:
