@@ -1,6 +1,7 @@
 """The self-test: what actions of this config need is rehearsed at start and whenever they need something else, in a short process of its own.
 
-It inherits the sandbox that the daemon runs in. What is refused turns its action off before the day it is needed, and is told once.
+It inherits the sandbox that the daemon runs in. What is refused turns its action off before the day it is needed, and is told once; it is tried again now
+and then, so that the action comes back by itself.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import msgspec
 from moetuned.daemon.paths import Paths
 from moetuned.daemon.settings import Settings
 from moetuned.daemon.workers import Lane, Workers
-from moetuned.decide.capabilities import lines_of, rehearsal_facts, turned_off
+from moetuned.decide.capabilities import lines_of, refused, rehearsal_facts, turned_off, with_allowed
 from moetuned.host.cgroup import memory_cgroup
 from moetuned.host.clock import Clock
 from moetuned.host.rehearsed import rehearsed
@@ -25,6 +26,8 @@ from moetuned.schema.tunable import PlannedStep
 
 log = logging.getLogger(__name__)
 
+AGAIN_SECONDS = 600.0
+"""What was refused is tried again so often: a disk has room again, a package was installed."""
 _KEY = "rehearsing what actions need"
 
 
@@ -47,7 +50,8 @@ class SelfTest:
         self._own_cgroup = own_cgroup
         self._facts: RehearsalFacts | None = None
         self._next: RehearsalFacts | None = None
-        self._told: frozenset[str] = frozenset()
+        self._again_at = 0.0
+        """When what is refused is tried again, monotonic seconds."""
         self.answer = Capabilities(detail="not rehearsed yet")
         """What everybody is shown."""
         self.off: tuple[TurnedOff, ...] = ()
@@ -59,6 +63,19 @@ class SelfTest:
         """Files of settings that cannot be written from here, and why."""
         settings = (one for one in self.off if one.action is Action.CHANGE_SETTING and one.subject is not None)
         return {one.subject or "": f"turned off: {one.why}" for one in settings}
+
+    def tick(
+        self, running: Mapping[str, str | None], config: Config, paths: Paths, steps: Iterable[PlannedStep]
+    ) -> None:
+        """Rehearse where a backend runs elsewhere than before (`running`: cgroups by name), and now and then what was refused."""
+        if self.follow_cgroups(running):
+            self.follow(config, paths, steps)
+        if self._facts is None or self._clock.monotonic() < self._again_at:
+            return
+        only = refused(self.answer.capabilities)
+        again = msgspec.structs.replace(self._facts, only=only)
+        if not only or self._workers.submit(Lane.REHEARSE, _KEY, lambda: self._rehearse(again), self._tried_again):
+            self._again_at = self._clock.monotonic() + AGAIN_SECONDS
 
     def follow_cgroups(self, running: Mapping[str, str | None]) -> bool:
         """Note where backends of the config run, by name; whether one runs elsewhere than before. What has ended is known to have run there.
@@ -101,24 +118,42 @@ class SelfTest:
 
     def _done(self, found: tuple[Capability, ...] | None, error: BaseException | None) -> None:
         wall = self._clock.wall()
-        self.off = turned_off(found or ())
-        cannot = lines_of(self.off)
+        self._again_at = self._clock.monotonic() + AGAIN_SECONDS
         if found is None:
             log.warning("what actions may need is not known, so none is turned off: %s", error)
-            self.answer = Capabilities("failed", str(error), wall_seconds=wall)
+            self._take(Capabilities("failed", str(error), wall_seconds=wall))
         else:
             seconds = sum(one.seconds for one in found)
             text = f"{len(found)} things rehearsed in {seconds:.1f} s of processes of their own"
-            self.answer = Capabilities("done", text, wall_seconds=wall, cannot=cannot, capabilities=found)
-        for line in cannot:
-            if line not in self._told:
-                log.warning("cannot %s", line)
-        for line in sorted(self._told.difference(cannot)):
-            log.info("can again: %s", line)
-        self._told = frozenset(cannot)
+            self._take(Capabilities("done", text, wall_seconds=wall, capabilities=found))
+        self._go_on()
+
+    def _tried_again(self, found: tuple[Capability, ...] | None, error: BaseException | None) -> None:
+        if found is None:
+            log.debug("what was refused could not be tried again: %s", error)
+        else:
+            known = with_allowed(self.answer.capabilities, found)
+            if known != self.answer.capabilities:
+                self._take(msgspec.structs.replace(self.answer, capabilities=known, wall_seconds=self._clock.wall()))
+        self._go_on()
+
+    def _take(self, answer: Capabilities) -> None:
+        before, self.off = self.off, turned_off(answer.capabilities)
+        self.answer = msgspec.structs.replace(answer, cannot=lines_of(self.off))
+        for line in lines_of(_without(self.off, before)):
+            log.warning("cannot %s", line)
+        for line in lines_of(_without(before, self.off)):
+            log.info("no longer turned off: %s", line)
         self._changed()
+
+    def _go_on(self) -> None:
         if self._next is not None:
             self.consider(self._next)
+
+
+def _without(some: Iterable[TurnedOff], others: Iterable[TurnedOff]) -> list[TurnedOff]:
+    known = {one.text for one in others}
+    return [one for one in some if one.text not in known]
 
 
 def refused_swap(test: SelfTest) -> Mapping[Action, str] | None:
