@@ -276,7 +276,7 @@ class App:
         """What cannot be done from here is known, or is another than before."""
         self._settings = self._self_test.with_off(self._settings)
         self._snapshot = None
-        news = self._tuning.refuse(self._self_test.refused_files) or self._swap.waits
+        news = self._tuning.refuse(self._self_test.refused_files) or self._swap.is_news(refused_swap(self._self_test))
         if news and self._stopping_since is None and not self._tuning.resting:
             self._apply_settings()
 
@@ -297,8 +297,8 @@ class App:
         running = {watched.name: watched.cgroup.directory for watched in self._roster if watched.process is not None}
         if not stopping and self._tuning.follow_cgroups(self._loaded.config, running):
             self._apply_kernel_settings()
-        if not stopping and self._self_test.follow_cgroups(running):
-            self._self_test.follow(self._loaded.config, self._paths, self._tuning.steps)
+        if not stopping:
+            self._self_test.tick(running, self._loaded.config, self._paths, self._tuning.steps)
         self._judge.look(tuple(self._roster), self._settings, now, self._pace.seconds, may_restart=not stopping)
         self._history.record(now, {watched.name: watched.recent for watched in self._roster})
         self._devices.tick(tuple(self._roster), now)

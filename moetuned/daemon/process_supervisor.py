@@ -61,8 +61,9 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 Examine = Callable[[Ended, Callable[[Ending], None]], None]
-EXAMINE_SECONDS = 10.0
-"""Why it ended is not waited for longer: perhaps a file system hangs."""
+EXAMINE_SECONDS = 30.0
+"""Why it ended is not waited for longer: perhaps a file system hangs. More than reading the kernel's log takes outside of the unit, where
+systemd-run alone takes seconds on a slow or thrashing machine (`kernel_log.OUTSIDE_SECONDS`)."""
 JUST_NOW_SECONDS = 30.0
 COUNT_SECONDS = 0.01
 """So often connections are counted while it ends: one that comes and goes in between is not seen. That takes an idle one 0.06 to 0.5 s."""

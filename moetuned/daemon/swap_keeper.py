@@ -81,6 +81,10 @@ class SwapKeeper:
         """Whether there is anything to do: swap is wished for, or some is recorded, or is being made or taken away just now."""
         return wished_swap(config.tuning) is not None or self._busy or self._is_recorded() or self._kept_record
 
+    def is_news(self, refused: Mapping[Action, str] | None) -> bool:
+        """Whether `refused` is what the next `apply` waits for, or other than the last one heard."""
+        return self.waits or (refused or {}) != self._refused
+
     def apply(
         self,
         config: Config,
@@ -95,13 +99,13 @@ class SwapKeeper:
         here, and why; None: not known yet, and nothing is made before it is.
         """
         self._resting, self._again, self.waits = False, None, False
-        self._wish = wished_swap(config.tuning)
+        self._wish, self._refused = wished_swap(config.tuning), refused or {}
         if not self.is_concerned(config):
             self._steps, self.views, self.notes = (), (), ()
             return
         from moetuned.state import swap
 
-        self.waits, self._refused = refused is None, refused or {}
+        self.waits = refused is None
         self._look_for_warnings()
         if self._say_if_lost():
             return

@@ -18,6 +18,7 @@ from moetuned.schema.capability import (
     Capability,
     RehearsalFacts,
     SettingFile,
+    Tried,
     TurnedOff,
 )
 from moetuned.schema.config import Backend, Config, Mode, Protect
@@ -141,6 +142,17 @@ def turned_off(capabilities: Iterable[Capability]) -> tuple[TurnedOff, ...]:
             if known is None or (known.other_user and not one.other_user):
                 found[key] = TurnedOff(action, _why(one), sentence(one, action), one.backend, subject, one.other_user)
     return tuple(found.values())
+
+
+def refused(capabilities: Iterable[Capability]) -> tuple[Tried, ...]:
+    """The tries that turn something off."""
+    return tuple(one.tried for one in capabilities if one.answer is Answer.NO and not TOLD.isdisjoint(one.actions))
+
+
+def with_allowed(capabilities: Iterable[Capability], again: Iterable[Capability]) -> tuple[Capability, ...]:
+    """What is known after refused ones were tried again: only a yes takes the place of a no. What is unknown for a moment is not mended."""
+    allowed = {one.tried: one for one in again if one.answer is Answer.YES}
+    return tuple(allowed.get(one.tried, one) for one in capabilities)
 
 
 def _why(one: Capability) -> str:

@@ -21,7 +21,9 @@ RECORD_BYTES = 16 << 10
 """More than the kernel gives at once (8 KiB); a shorter buffer is refused."""
 MOST_RECORDS = 200_000
 """More than fit into the largest log buffer that anybody configures; a log that never ends is not read for ever."""
-_DD_SECONDS, _LOG_LIMIT_BYTES = 20.0, 64 << 20
+OUTSIDE_SECONDS = 20.0
+"""The longest that reading outside of the daemon's unit may take, systemd-run with it; then nothing is known."""
+_LOG_LIMIT_BYTES = 64 << 20
 _FIRST_NAMESPACE = "pid:[4026531836]"
 """PROC_PID_INIT_INO (include/linux/proc_ns.h): the machine's own."""
 _DRIFT_RATIO, _SLACK_SECONDS = 1e-3, 2.0
@@ -31,7 +33,8 @@ _DRIFT_RATIO, _SLACK_SECONDS = 1e-3, 2.0
 def oom_kills_since(start_ticks: int, clock_ticks: int, path: str = KERNEL_LOG) -> tuple[OomKill, ...] | None:
     """Kills since a process began (`start_ticks`: field 22 of /proc/<pid>/stat); None when that cannot be told.
 
-    The log may reach back to boot and the process's pid may have been another's before. Blocks for milliseconds.
+    The log may reach back to boot and the process's pid may have been another's before. Blocks for milliseconds; for some
+    seconds (`OUTSIDE_SECONDS`, and what ending it takes) where it is read outside.
     """
     if not own_pids():
         return None
@@ -87,7 +90,7 @@ def _read_outside(path: str) -> list[str] | None:
     command = (program, f"if={path}", "iflag=nonblock", f"bs={RECORD_BYTES}", f"count={MOST_RECORDS}", "status=none")
     try:
         ended = run_bounded(
-            command, {"LC_ALL": "C"}, _DD_SECONDS, b"", _LOG_LIMIT_BYTES, errors_apart=True, outside=True
+            command, {"LC_ALL": "C"}, OUTSIDE_SECONDS, b"", _LOG_LIMIT_BYTES, errors_apart=True, outside=True
         )
     except (OSError, ValueError, subprocess.SubprocessError):
         return None

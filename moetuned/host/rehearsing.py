@@ -48,11 +48,14 @@ class _Try:
 
 
 def rehearse_all(facts: RehearsalFacts) -> tuple[Capability, ...]:
-    """All there is to try, in order of name. The process that calls this has one thread and may be forked."""
+    """All there is to try, or what of it is asked for, in order of name. The process that calls this has one thread and may be forked."""
     orders: list[Order] = []
     for name in rehearsals.names():
+        if facts.only is not None and all(tried.rehearsal != name for tried in facts.only):
+            continue
         one = rehearsals.load(name)
-        orders += [(name, need, lambda one=one, need=need: one.rehearse(need, facts)) for need in one.needs(facts)]  # type: ignore[misc]
+        needs = [need for need in one.needs(facts) if facts.only is None or need.by(name) in facts.only]
+        orders += [(name, need, lambda one=one, need=need: one.rehearse(need, facts)) for need in needs]  # type: ignore[misc]
     return run(orders)
 
 

@@ -5,6 +5,7 @@ The daemon's own unit may do neither: where the kernel says EPERM, the service m
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import fcntl
@@ -28,6 +29,8 @@ Progress = Callable[[int], None]
 _PREFER_FLAG = 0x8000
 _POLL_SECONDS = 1.0
 _LOCK_SECONDS = 0.2
+_KILLED_SECONDS = 30.0
+"""So long the kernel may take to notice, in a process that is not a child, that it was killed."""
 _START = (
     "import sys; sys.path.insert(0, sys.argv[1]); from moetuned.host.swap_off_process import main; sys.exit(main())"
 )
@@ -142,32 +145,54 @@ def _swap_off_by(
         env=child_environment(os.environ, {}) if away is None else away.environment,
         cwd="/",
     )
+
+    def tell() -> None:
+        left = watch()
+        if progress is not None and left is not None:
+            progress(left)
+        if until is not None and time.monotonic() >= until:
+            raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT), path)
+
+    output, done = None, False
     try:
-        while True:
-            try:
+        while output is None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
                 output, _ = child.communicate(timeout=_POLL_SECONDS)
-                break
-            except subprocess.TimeoutExpired:
-                left = watch()
-                if progress is not None and left is not None:
-                    progress(left)
-                if until is not None and time.monotonic() >= until:
-                    raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT), path) from None
+            if output is None:
+                tell()
+        # systemd-run may be gone before what it had started: the OOM killer took it, or the bus ended.
+        while away is not None and away.end() is None and away.runs():
+            time.sleep(_POLL_SECONDS)
+            tell()
+        done = True
     finally:
-        if child.returncode is None:
-            if away is not None:
-                away.signal(signal.SIGKILL)
-            child.kill()
-            child.wait()
+        if not done:
+            _end(child, path, away)
         if child.stdout is not None:
             child.stdout.close()
-    if away is not None and away.end() is None:
-        return errno.EPERM
-    if child.returncode != 0:
+    code: int | None = child.returncode
+    if away is not None:
+        end = away.end()
+        if end is None and not output.strip():
+            return errno.EPERM
+        code = 0 if end is None else end.exit_code
+    if code != 0:
         # Killed from outside, by the OOM killer most likely: the kernel swaps on again what was half off.
         raise SwapError(errno.ENOMEM, "swapping off was ended from outside, by the OOM killer most likely", path)
     number = single_number(output.decode("ascii", "replace"))
     return errno.EIO if number is None else number
+
+
+def _end(child: subprocess.Popen[bytes], path: str, away: Outside | None) -> None:
+    """Kill what swaps off, and wait until the kernel has let go of it."""
+    if away is not None:
+        away.signal(signal.SIGKILL)
+    if child.returncode is None:
+        child.kill()
+        child.wait()
+    if away is not None:
+        with contextlib.suppress(OSError):
+            wait_for_swap_off(path, _KILLED_SECONDS)
 
 
 def _is_locked(path: str) -> bool:

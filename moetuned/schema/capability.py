@@ -70,10 +70,21 @@ class BackendNeeds(msgspec.Struct, frozen=True):
         return self.by != "process"
 
 
+class Tried(msgspec.Struct, frozen=True):
+    """Which try it was: what tells it from all others of the same facts."""
+
+    rehearsal: str
+    subject: str
+    actions: tuple[Action, ...]
+    backend: str | None = None
+    other_user: bool = False
+
+
 class RehearsalFacts(msgspec.Struct, frozen=True):
     """What the config may have moetuned do, from which the rehearsals know what there is to try.
 
-    `swap_file`: where it would be made. `acts`: relief restarts; `pauses`: and stops processes for a moment.
+    `swap_file`: where it would be made. `acts`: relief restarts; `pauses`: and stops processes for a moment. `only`: of all that, try
+    these alone; None: all.
     """
 
     state_directory: str = "/var/lib/moetuned"
@@ -90,6 +101,7 @@ class RehearsalFacts(msgspec.Struct, frozen=True):
     prompts: str | None = None
     hook_directories: tuple[str, ...] = ()
     metric_file: str | None = None
+    only: tuple[Tried, ...] | None = None
 
 
 class Need(msgspec.Struct, frozen=True):
@@ -102,6 +114,10 @@ class Need(msgspec.Struct, frozen=True):
     actions: tuple[Action, ...]
     backend: str | None = None
     other_user: bool = False
+
+    def by(self, rehearsal: str) -> Tried:
+        """The try of it by this rehearsal."""
+        return Tried(rehearsal, self.subject, self.actions, self.backend, self.other_user)
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -124,6 +140,11 @@ class Capability(msgspec.Struct, frozen=True):
     backend: str | None = None
     other_user: bool = False
     seconds: float = 0.0
+
+    @property
+    def tried(self) -> Tried:
+        """Which try it was."""
+        return Tried(self.rehearsal, self.subject, self.actions, self.backend, self.other_user)
 
 
 class TurnedOff(msgspec.Struct, frozen=True):

@@ -16,6 +16,7 @@ from moetuned.daemon.process_supervisor import (
 )
 from moetuned.decide import supervision as sv
 from moetuned.decide.exit_cause import Cause, Ending, Obstacle
+from moetuned.host import bounded_program, kernel_log
 from moetuned.schema.config import Context
 from moetuned.schema.event import EventName
 from moetuned.schema.supervise import SuperviseProcess
@@ -277,6 +278,10 @@ def test_an_answer_that_takes_too_long_is_not_waited_for(rig: Rig) -> None:
     assert rig.said[0] == (EventName.BACKEND_DOWN, "glm exited with code 3; it is started again in 1.0 s")
     examine.answer(Cause.OOM_KILLED, "late")
     assert len(rig.said) == 1
+
+
+def test_the_kernel_log_is_waited_for_as_long_as_it_may_take_outside() -> None:
+    assert EXAMINE_SECONDS > kernel_log.OUTSIDE_SECONDS + bounded_program.TERM_SECONDS + bounded_program.KILL_SECONDS
 
 
 @pytest.mark.parametrize("what", ["stop", "restart", "let_go"])

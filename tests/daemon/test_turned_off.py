@@ -153,7 +153,12 @@ def test_swap_is_made_only_once_it_is_known_that_it_can_be() -> None:
     keeper.apply(config, changed=lambda: None, refused={Action.SWAP_FILE: "turned off: no"})
     assert not keeper.waits
     assert host.refused == {Action.SWAP_FILE: "turned off: no"}
+    assert not keeper.is_news({Action.SWAP_FILE: "turned off: no"})
+    assert keeper.is_news({}), "it can be made by now"
+    keeper.apply(config, changed=lambda: None, refused={})
+    assert not keeper.is_news({})
     keeper.apply(config, changed=lambda: None, refused=None)
+    assert keeper.is_news({})
     keeper.take_away()
     assert not keeper.waits
 

@@ -4,7 +4,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moetuned.decide.capabilities import TOLD, lines_of, rehearsal_facts, turned_off, why_not
+from moetuned.decide.capabilities import TOLD, lines_of, refused, rehearsal_facts, turned_off, why_not, with_allowed
 from moetuned.decide.tuning_plan import without_refused
 from moetuned.schema.capability import Action, Answer, Capability
 from moetuned.schema.config import Config
@@ -163,3 +163,31 @@ def test_a_line_says_what_of_whom_and_why() -> None:
     assert lines_of(off) == ("restart glm (glm.service): access denied; allow it",)
     off = turned_off([capability(Action.PAUSE, other_user=True, cure="")])
     assert lines_of(off) == ("pause backends of other users (s): refused",)
+
+
+_TRIED = st.builds(
+    Capability,
+    st.sampled_from(("a", "b")),
+    st.sampled_from(("x", "y")),
+    st.sampled_from(((Action.PAUSE,), (Action.OBSERVE,), (Action.RESTART, Action.SAVE_CONVERSATIONS))),
+    st.sampled_from(Answer),
+    other_user=st.booleans(),
+)
+
+
+@given(st.lists(_TRIED, max_size=6, unique_by=lambda one: one.tried), st.data())
+def test_trying_again_only_ever_allows_more(known: list[Capability], data: st.DataObject) -> None:
+    """Exactly what was refused and is now answered with yes is another than before."""
+    asked = refused(known)
+    assert set(asked) == {one.tried for one in known if one.answer is Answer.NO and one.actions != (Action.OBSERVE,)}
+    assert bool(asked) == bool(turned_off(known))
+    answers = [data.draw(st.sampled_from(Answer)) for _ in asked]
+    by_tried = {one.tried: one for one in known}
+    again = [
+        msgspec.structs.replace(by_tried[each], answer=answer) for each, answer in zip(asked, answers, strict=True)
+    ]
+    now = with_allowed(known, again)
+    assert [one.tried for one in now] == [one.tried for one in known]
+    mended = {one.tried for one in again if one.answer is Answer.YES}
+    assert set(refused(now)) == set(asked) - mended
+    assert [one for one in now if one.tried not in mended] == [one for one in known if one.tried not in mended]

@@ -7,11 +7,12 @@ import signal
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from moetuned.host.rehearsal_answers import YES
-from moetuned.host.rehearsing import attempted, run
-from moetuned.schema.capability import Action, Answer, Found, Need
+from moetuned.host.rehearsing import attempted, rehearse_all, run
+from moetuned.schema.capability import Action, Answer, Found, Need, RehearsalFacts
 
 NEED = Need("subject", (Action.WARM,), "glm", other_user=True)
 
@@ -121,3 +122,13 @@ def test_a_long_reason_is_cut() -> None:
 
 def test_attempted_never_raises() -> None:
     assert attempted(lambda: raising(ValueError("odd"))).answer is Answer.UNKNOWN
+
+
+def test_what_is_asked_for_alone_is_tried_alone(tmp_path: Path) -> None:
+    facts = RehearsalFacts(state_directory=str(tmp_path), runtime_directory=str(tmp_path), discovers=False)
+    everything = rehearse_all(facts)
+    asked = next(one.tried for one in everything if one.rehearsal == "own_directories")
+    found = rehearse_all(msgspec.structs.replace(facts, only=(asked,)))
+    assert [one.tried for one in found] == [asked]
+    assert len(everything) > 1
+    assert rehearse_all(msgspec.structs.replace(facts, only=())) == ()

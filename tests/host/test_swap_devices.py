@@ -210,9 +210,13 @@ class Elsewhere(Outside):
     """A shell script in place of systemd-run."""
 
     killed: list[int]
+    running = False
 
     def signal(self, number: int) -> None:
         self.killed.append(number)
+
+    def runs(self) -> bool:
+        return self.running
 
 
 def leaving(monkeypatch: pytest.MonkeyPatch, directory: Path, script: str) -> Elsewhere:
@@ -250,4 +254,39 @@ def test_one_outside_that_takes_too_long_is_ended_there_too(monkeypatch: pytest.
     away = leaving(monkeypatch, tmp_path, "exec sleep 600")
     with pytest.raises(OSError, match="timed out"):
         swap_off_slowly("/x", patience_seconds=0.5)
+    assert away.killed == [9]
+
+
+@pytest.mark.parametrize(
+    ("end", "said", "raised"),
+    [("exited 0", "0", None), (None, "0", None), ("killed KILL", "", errno.ENOMEM), ("exited 0", "16", errno.EBUSY)],
+)
+def test_what_goes_on_outside_when_systemd_run_is_gone_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, end: str | None, said: str, raised: int | None
+) -> None:
+    """systemd-run is killed; the swap-off that it had started ends later, and what it said then counts."""
+    away = leaving(monkeypatch, tmp_path, f"echo {said}; kill -9 $$")
+    looks = iter([True, True, False])
+
+    def runs() -> bool:
+        going_on = next(looks)
+        if not going_on and end is not None:
+            (tmp_path / "end").write_text(f"{end}\n")
+        return going_on
+
+    monkeypatch.setattr(away, "runs", runs)
+    heard: list[int] = []
+    with contextlib.nullcontext() if raised is None else pytest.raises(OSError, match=r"/x|OOM killer") as caught:
+        swap_off_slowly("/x", lambda: 4096, heard.append)
+    assert raised is None or caught.value.errno == raised
+    assert heard.count(4096) >= 2
+    assert away.killed == []
+    assert list(looks) == []
+
+
+def test_what_goes_on_outside_for_too_long_is_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    away = leaving(monkeypatch, tmp_path, "kill -9 $$")
+    away.running = True
+    with pytest.raises(OSError, match="timed out"):
+        swap_off_slowly("/x", patience_seconds=0.2)
     assert away.killed == [9]
