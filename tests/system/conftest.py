@@ -128,7 +128,9 @@ def _qemu_version() -> str:
 
 def prepare(image: Image, frozen: Path, name: str, act: Callable[[Machine], None], data: Path | None = None) -> Path:
     """A machine that `act` has changed, frozen as `name`. It is kept while the package and what is done to it are the same."""
-    sums = hashlib.sha256(f"{frozen.name} {package_of(image).name} {MGLRU} {inspect.getsource(act)}".encode())
+    # When the disk below was made, too: one that is made again is another, whatever its name.
+    made = (frozen / "disk.qcow2").stat().st_mtime_ns
+    sums = hashlib.sha256(f"{frozen.name} {made} {package_of(image).name} {MGLRU} {inspect.getsource(act)}".encode())
     # What `act` calls; a service that only runs needs nothing of the backend.
     for file in ("inventory.sh",) if data is None else ("inventory.sh", "serving.py"):
         sums.update((HERE / file).read_bytes())
