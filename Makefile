@@ -9,7 +9,7 @@ RELIEF ?= stand-in
 MINUTES ?= 30
 export PYTHON PREFIX DESTDIR
 # Of test-system.
-export FULL RELEASE KERNEL MGLRU SEED RUNS MIRROR WHEELS BUILD DIST VERSION
+export FULL LANES RELEASE KERNEL MGLRU SEED RUNS MIRROR WHEELS BUILD DIST VERSION
 
 .PHONY: help demo test test-system lint bench fuzz relief-matrix soak docs install uninstall deb dist clean
 
@@ -58,9 +58,9 @@ test: lint
 	@echo "== pytest" && $(BIN)/pytest $(PYTEST_ARGS)
 
 # TESTS=name chooses, RELEASE=bookworm, KERNEL=6.1 (without cachestat) and MGLRU=off change the guest, FULL=1 adds what takes longer (the
-# other kernels, a real llama.cpp, RUNS=30 disasters drawn from SEED). What a failure leaves is in build/vm/out.
+# other kernels, a real llama.cpp, RUNS=30 disasters drawn from SEED). LANES=1: one guest at a time. What a failure leaves is in build/vm/out.
 test-system: $(VENV)/ready-test
-	@$(BIN)/pytest -s -v -m vm tests/system $(if $(TESTS),-k "$(TESTS)") $(PYTEST_ARGS)
+	@$(BIN)/python tests/system/lanes.py $(if $(TESTS),-k "$(TESTS)") $(PYTEST_ARGS)
 
 bench: $(VENV)/ready-test
 	@$(BIN)/pytest -m bench tests/bench $(PYTEST_ARGS)

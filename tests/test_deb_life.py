@@ -136,9 +136,17 @@ def test_its_whole_life(machine: Machine, debian_package: Path, tmp_path: Path) 
     systemd.systemctl("enable", "--now", "moetuned")
     systemd.systemctl("enable", "moetuned-backend@mine")
     first = systemd.show("moetuned.service", "MainPID")
+    systemd.write("/run/systemd/system/serves.service", "[Service]\nSlice=moetuned.slice\nExecStart=sleep 1004\n")
+    systemd.systemctl("daemon-reload")
+    systemd.systemctl("start", "serves.service")
+    serves = systemd.show("serves.service", "MainPID")
 
-    # Upgrade: no old code runs on, everything of theirs is kept.
+    # Upgrade: no old code runs on, everything of theirs is kept, backends in the slice do not notice.
     machine.dpkg("-i", newer)
+    assert systemd.show("serves.service", "MainPID") == serves != "0"
+    systemd.systemctl("stop", "serves.service")
+    systemd.path("/run/systemd/system/serves.service").unlink()
+    systemd.systemctl("daemon-reload")
     assert systemd.systemctl("is-active", "moetuned") == "active"
     assert systemd.systemctl("is-enabled", "moetuned") == "enabled"
     assert systemd.show("moetuned.service", "MainPID") not in (first, "0")

@@ -111,13 +111,6 @@ rm -rf "$root"/var/cache/apt/* "$root"/var/lib/apt/lists/* "$root"/usr/share/zon
 chroot "$root" python3 -m compileall -q /usr/lib/python3 >/dev/null 2>&1 || true
 mkfs.ext4 -q -F -E lazy_itable_init=1 -m 0 -L root -d "$root" "$out/root.ext4" 3G
 
-# The same release once more with what builds a package for it, and nothing of the tests.
-cp "$(readlink -f /etc/resolv.conf)" "$root/etc/resolv.conf"
-mount -t proc proc "$root/proc"
-chroot "$root" env DEBIAN_FRONTEND=noninteractive sh -c 'apt-get -q update && apt-get -q -y -o APT::Install-Recommends=false \
-    -o Dpkg::Options::=--force-unsafe-io install debhelper dpkg-dev' >"$out/builder.log" 2>&1 || { tail -20 "$out/builder.log" >&2; exit 1; }
-umount "$root/proc"
-rm -rf "$root"/var/cache/apt/* "$root"/var/lib/apt/lists/*
-tar -C "$root" --exclude='./lib/modules/*' --exclude='./usr/lib/modules/*' -cf "$out/builder.tar" .
-rm -rf "$root"
+# What is left is the same release for building a package in it (build_builder.sh).
+rm -rf "$root"/lib/modules "$root"/usr/lib/modules
 echo "$version" >"$out/version"

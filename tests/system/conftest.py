@@ -7,6 +7,7 @@ MGLRU choose the guest; FULL=1 adds what takes longer; MIRROR is Debian's mirror
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import inspect
 import os
@@ -20,8 +21,8 @@ from pathlib import Path
 
 import pytest
 from machine import Image, Machine, cpu_seconds
-from package import BUILD, ROOT, build_package, install
-from serving import bring_backend, configure, until_idle
+from package import BUILD, ROOT, install, package_of
+from serving import bring_model, set_up
 
 HERE = Path(__file__).parent
 OUT = BUILD / "out"
@@ -37,6 +38,7 @@ FULL = os.environ.get("FULL", "") not in ("", "0")
 RELEASE = os.environ.get("RELEASE") or ("bookworm" if os.environ.get("KERNEL") == "6.1" else "trixie")
 KERNEL = os.environ.get("KERNEL") or "newest"
 MGLRU = os.environ.get("MGLRU", "on") != "off"
+LANE, LANES = (int(number) for number in (os.environ.get("LANE") or "0/1").split("/"))
 
 Step = Callable[[str], AbstractContextManager[None]]
 
@@ -64,6 +66,18 @@ def say(what: str) -> None:
     print(f"   {what}", flush=True)
 
 
+@contextlib.contextmanager
+def to_be_made(directory: Path) -> Iterator[bool]:
+    """Whether the body has to make it; no other lane makes anything meanwhile."""
+    if directory.exists():
+        yield False
+        return
+    BUILD.mkdir(parents=True, exist_ok=True)
+    with (BUILD / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield not directory.exists()
+
+
 def build_image(release: str, kernel: str) -> Image:
     """The image, built from nothing unless one with the same inputs is there."""
     missing = [package for program, package in _NEEDED.items() if shutil.which(program) is None]
@@ -76,32 +90,34 @@ def build_image(release: str, kernel: str) -> Image:
     for path in inputs:
         sums.update(path.read_bytes())
     directory = BUILD / f"image-{release}-{kernel}-{sums.hexdigest()[:12]}"
-    if not directory.exists():
-        began = time.monotonic()
-        new = directory.with_name(directory.name + ".new")
-        subprocess.run(["bash", str(HERE / "build_image.sh"), str(new), release, kernel], check=True, timeout=900)
-        new.rename(directory)
-        say(f"image of {release}, kernel {kernel}: {time.monotonic() - began:.0f} s")
+    with to_be_made(directory) as missing_yet:
+        if missing_yet:
+            began = time.monotonic()
+            new = directory.with_name(directory.name + ".new")
+            subprocess.run(["bash", str(HERE / "build_image.sh"), str(new), release, kernel], check=True, timeout=1800)
+            new.rename(directory)
+            say(f"image of {release}, kernel {kernel}: {time.monotonic() - began:.0f} s")
     return Image(directory, release, kernel)
 
 
 def booted(image: Image) -> Path:
     """A guest that has just booted, frozen; kept with its image."""
     frozen = image.directory / f"booted-{_qemu_version()}"
-    if not frozen.exists():
-        began = time.monotonic()
-        new = image.directory / "booted.new"
-        shutil.rmtree(new, ignore_errors=True)
-        machine = Machine(image, OUT / "boot", None)
-        try:
-            machine.run("echo 3 >/proc/sys/vm/drop_caches")
-            machine.freeze(new)
-        except BaseException:
-            machine.keep()
-            machine.end()
-            raise
-        new.rename(frozen)
-        say(f"booted and frozen: {time.monotonic() - began:.0f} s")
+    with to_be_made(frozen) as missing:
+        if missing:
+            began = time.monotonic()
+            new = image.directory / "booted.new"
+            shutil.rmtree(new, ignore_errors=True)
+            machine = Machine(image, OUT / "boot", None)
+            try:
+                machine.run("echo 3 >/proc/sys/vm/drop_caches")
+                machine.freeze(new)
+            except BaseException:
+                machine.keep()
+                machine.end()
+                raise
+            new.rename(frozen)
+            say(f"booted and frozen: {time.monotonic() - began:.0f} s")
     return frozen
 
 
@@ -112,36 +128,38 @@ def _qemu_version() -> str:
 
 def prepare(image: Image, frozen: Path, name: str, act: Callable[[Machine], None], data: Path | None = None) -> Path:
     """A machine that `act` has changed, frozen as `name`. It is kept while the package and what is done to it are the same."""
-    sums = hashlib.sha256(f"{frozen.name} {build_package(image).name} {MGLRU} {inspect.getsource(act)}".encode())
+    # When the disk below was made, too: one that is made again is another, whatever its name.
+    made = (frozen / "disk.qcow2").stat().st_mtime_ns
+    sums = hashlib.sha256(f"{frozen.name} {made} {package_of(image).name} {MGLRU} {inspect.getsource(act)}".encode())
     # What `act` calls; a service that only runs needs nothing of the backend.
     for file in ("inventory.sh",) if data is None else ("inventory.sh", "serving.py"):
         sums.update((HERE / file).read_bytes())
     directory = image.directory / f"{name}-{sums.hexdigest()[:12]}"
-    if directory.exists():
-        return directory
-    for older in image.directory.glob(f"{name}-*"):
-        shutil.rmtree(older)
-    began = time.monotonic()
-    machine = Machine(image, OUT / name, frozen, data=data, mglru=MGLRU)
-    new = image.directory / f"{name}.new"
-    shutil.rmtree(new, ignore_errors=True)
-    try:
-        act(machine)
-        machine.freeze(new)
-    except BaseException:
-        machine.keep()
-        raise
-    finally:
-        machine.end()
-    new.rename(directory)
-    say(f"{name}: {time.monotonic() - began:.0f} s")
+    with to_be_made(directory) as missing:
+        if missing:
+            for older in image.directory.glob(f"{name}-*"):
+                shutil.rmtree(older)
+            began = time.monotonic()
+            machine = Machine(image, OUT / name, frozen, data=data, mglru=MGLRU)
+            new = image.directory / f"{name}.new"
+            shutil.rmtree(new, ignore_errors=True)
+            try:
+                act(machine)
+                used = machine.cpu_seconds()
+                machine.freeze(new)
+            except BaseException:
+                machine.keep()
+                raise
+            finally:
+                machine.end()
+            new.rename(directory)
+            say(f"{name}: {time.monotonic() - began:.0f} s, {used:.0f} s of the guest's processors")
     return directory
 
 
 @pytest.fixture(scope="session", autouse=True)
 def accounting() -> Iterator[None]:
-    """What the run cost, as its last line; outputs of the last run are removed at its begin."""
-    shutil.rmtree(OUT, ignore_errors=True)
+    """What the run cost, as its last line."""
     began = time.monotonic()
     yield
     say(
@@ -151,8 +169,10 @@ def accounting() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def image(accounting: None) -> Image:
-    """The guest that RELEASE and KERNEL choose."""
-    return build_image(RELEASE, KERNEL)
+    """The guest that RELEASE and KERNEL choose; its package is built while it boots."""
+    made = build_image(RELEASE, KERNEL)
+    package_of(made)
+    return made
 
 
 @pytest.fixture(scope="session")
@@ -167,41 +187,46 @@ def installed(image: Image, bare: Path) -> Path:
     return prepare_installed(image, bare)
 
 
-@pytest.fixture(scope="session")
-def running(image: Image, installed: Path) -> Path:
-    """Frozen: moetuned installed, enabled and up, with the config that the package brings."""
-
-    def act(machine: Machine) -> None:
-        machine.run("systemctl enable --now moetuned && moetunectl status", 180)
-
-    return prepare(image, installed, "running", act)
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """This lane's tests (see lanes.py), of those that -k and -m leave. What needs no package comes first: that is built meanwhile."""
+    order = sorted(
+        items,
+        key=lambda item: (
+            "installed" in getattr(item, "fixturenames", ()),
+            item.get_closest_marker("skipif") is not None,
+        ),
+    )
+    items[:] = order[LANE::LANES]
+    config.hook.pytest_deselected(items=[item for item in order if item not in items])
 
 
 @pytest.fixture(scope="session")
 def models(accounting: None) -> Path:
-    """A disk for guests with /model.gguf of 240 MiB on it: few and small layers, for a slow processor."""
+    """A disk for guests with /glm.gguf of 240 MiB on it: few and small layers, for a slow processor."""
     disk = BUILD / "models.ext4"
-    if not disk.exists():
-        staged = BUILD / "models"
-        staged.mkdir(parents=True, exist_ok=True)
-        size = ["--size", "240M", "--embd", "512", "--ff", "512", "--layers", "8"]
-        subprocess.run(
-            [sys.executable, "-m", "moetuned.simulator", "make-model", str(staged / "model.gguf"), *size],
-            check=True,
-            stdout=subprocess.DEVNULL,
-            cwd=ROOT,
-        )
-        subprocess.run(
-            ["mkfs.ext4", "-q", "-F", "-m", "0", "-L", "models", "-d", str(staged), f"{disk}.new", "1G"], check=True
-        )
-        shutil.rmtree(staged)
-        Path(f"{disk}.new").rename(disk)
+    with to_be_made(disk) as missing:
+        if missing:
+            staged = BUILD / "models"
+            staged.mkdir(parents=True, exist_ok=True)
+            size = ["--size", "240M", "--embd", "512", "--ff", "512", "--layers", "8"]
+            subprocess.run(
+                [sys.executable, "-m", "moetuned.simulator", "make-model", str(staged / "glm.gguf"), *size],
+                check=True,
+                stdout=subprocess.DEVNULL,
+                cwd=ROOT,
+            )
+            subprocess.run(
+                ["mkfs.ext4", "-q", "-F", "-m", "0", "-L", "models", "-d", str(staged), f"{disk}.new", "1G"], check=True
+            )
+            shutil.rmtree(staged)
+            Path(f"{disk}.new").rename(disk)
     return disk
 
 
 @pytest.fixture(scope="session")
 def serving(image: Image, installed: Path, models: Path) -> Path:
-    """Frozen: the package's unit of a backend serves (the stand-in), and moetuned watches it."""
+    """Frozen: `moetunectl setup --yes` has been run: the package's unit of a backend serves (the stand-in), and moetuned watches it."""
     return prepare_serving(image, installed, models)
 
 
@@ -209,10 +234,8 @@ def prepare_serving(image: Image, installed: Path, models: Path) -> Path:
     """The same for any image."""
 
     def act(machine: Machine) -> None:
-        configure(machine)
-        bring_backend(machine)
-        machine.run("systemctl enable --now moetuned", 180)
-        until_idle(machine)
+        bring_model(machine)
+        set_up(machine)
 
     return prepare(image, installed, "serving", act, models)
 
@@ -248,6 +271,7 @@ def start(image: Image, request: pytest.FixtureRequest) -> Iterator[Start]:
     yield begin
     failed = getattr(request.node, "failed_call", False)
     for machine in machines:
+        say(f"{request.node.name}: {machine.cpu_seconds():.0f} s of the guest's processors")
         if failed:
             machine.keep()
         machine.end()

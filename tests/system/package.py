@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from machine import Image, Machine
 
-ROOT = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
 BUILD = ROOT / "build" / "vm"
 _PYTHON = {"bookworm": "3.11", "trixie": "3.13"}
 _NOT_SOURCES = ("build", "dist", "*.egg-info", "__pycache__", ".*_cache", ".venv", ".hypothesis", "*.gguf")
 CLONE = "/home/newcomer/moetuned"
 WHEELS = "/usr/share/wheels"
 INSTALL_SECONDS = 300.0
+_packages: dict[Path, tuple[Path, Future[None]]] = {}
+_begins = threading.Lock()
+_builders = ThreadPoolExecutor(1)
 PYTHON = "env PYTHONPATH=/usr/lib/moetuned/python python3"
 """In the guest: a Python that knows the installed moetuned."""
 
@@ -38,7 +46,11 @@ def fetch(release: str, needs: list[str], pure: list[str]) -> Path:
     """A directory with wheels for the release's Python, `pure` built here; kept."""
     name = hashlib.sha256(repr((release, needs, pure)).encode()).hexdigest()[:12]
     directory = BUILD / f"wheels-{release}-{name}"
-    if not directory.exists():
+    BUILD.mkdir(parents=True, exist_ok=True)
+    with (BUILD / "wheels-lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if directory.exists():
+            return directory
         fetched = directory.with_name(directory.name + ".new")
         shutil.rmtree(fetched, ignore_errors=True)
         pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
@@ -47,7 +59,7 @@ def fetch(release: str, needs: list[str], pure: list[str]) -> Path:
         choice = ["--python-version", _PYTHON[release], "--only-binary=:all:", "--dest", str(fetched)]
         subprocess.run([*pip, "download", *choice, *needs], check=True)
         fetched.rename(directory)
-    return directory
+        return directory
 
 
 def sources(directory: Path) -> Path:
@@ -65,42 +77,75 @@ def bring_clone(machine: Machine) -> None:
     machine.run(f"chown -R newcomer: {CLONE}")
 
 
+def package_of(image: Image) -> Path:
+    """Where the checkout's package for the image's release is kept while nothing changes, and who makes it in the background."""
+    with _begins:
+        if image.directory not in _packages:
+            path = image.directory / "packages" / f"moetuned-{_sum_of_sources()}.deb"
+            _packages[image.directory] = path, _builders.submit(_build_package, image, path)
+        return _packages[image.directory][0]
+
+
 def build_package(image: Image) -> Path:
-    """The checkout's package, made by `make deb` in the guest's release, but on this machine, which is faster. Kept while nothing changes."""
+    """The same; waits until it is there."""
+    path = package_of(image)
+    _packages[image.directory][1].result()
+    return path
+
+
+def _sum_of_sources() -> str:
     with tempfile.TemporaryDirectory(prefix="moetuned-vm-") as work:
         copy = sources(Path(work))
-        sums = hashlib.sha256(image.directory.name.encode())
+        sums = hashlib.sha256()
         for path in sorted(path for path in copy.rglob("*") if path.is_file()):
             sums.update(f"{path.relative_to(copy)} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
-        package = image.directory / "packages" / f"moetuned-{sums.hexdigest()[:16]}.deb"
+        return sums.hexdigest()[:16]
+
+
+def _build_package(image: Image, package: Path) -> None:
+    """`make deb` in the guest's release, but on this machine, which is faster."""
+    package.parent.mkdir(exist_ok=True)
+    with (package.parent / "lock").open("w") as lock:
+        # Another lane may be at it.
+        fcntl.flock(lock, fcntl.LOCK_EX)
         if not package.exists():
-            shutil.rmtree(package.parent, ignore_errors=True)
-            package.parent.mkdir()
-            root = Path(work) / "root"
-            root.mkdir()
-            subprocess.run(["tar", "-xf", str(image.directory / "builder.tar"), "-C", str(root)], check=True)
-            shutil.move(copy, root / "moetuned")
-            shutil.copytree(wheels(image.release), root / "wheels")
-            # Mounts of its own, gone with it.
-            script = f"mount -t proc proc {root}/proc && exec chroot {root} env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8"
-            script += " WHEELS=/wheels make -C /moetuned deb"
-            said = subprocess.run(
-                ["unshare", "--mount", "sh", "-c", script], capture_output=True, text=True, check=False, timeout=600
-            )
-            made = sorted((root / "moetuned" / "dist").glob("moetuned_*.deb"))
-            assert said.returncode == 0, f"make deb: {said.stdout[-3000:]}{said.stderr[-3000:]}"
-            assert len(made) == 1, f"make deb made {made}"
-            shutil.move(made[0], package)
-        return package
+            _make_deb(image, package)
+
+
+def _make_deb(image: Image, package: Path) -> None:
+    began = time.monotonic()
+    for older in package.parent.glob("*.deb"):
+        older.unlink()
+    root = image.directory / "builder"
+    if not root.exists():
+        subprocess.run(["bash", str(HERE / "build_builder.sh"), str(image.directory)], check=True, timeout=1800)
+    for name in ("moetuned", "wheels"):
+        shutil.rmtree(root / name, ignore_errors=True)
+    shutil.copytree(wheels(image.release), root / "wheels")
+    sources(root)
+    # Mounts of its own, gone with it.
+    script = f"mount -t proc proc {root}/proc && exec chroot {root} env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8"
+    script += " WHEELS=/wheels BUILD=/build make -C /moetuned deb"
+    said = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", script], capture_output=True, text=True, check=False, timeout=1800
+    )
+    made = sorted((root / "moetuned" / "dist").glob("moetuned_*.deb"))
+    assert said.returncode == 0, f"make deb: {said.stdout[-3000:]}{said.stderr[-3000:]}"
+    assert len(made) == 1, f"make deb made {made}"
+    shutil.move(made[0], package)
+    shutil.rmtree(root / "moetuned")
+    print(f"   package for {image.release}: {time.monotonic() - began:.0f} s, in the background", flush=True)
 
 
 def install(machine: Machine) -> None:
-    """moetuned on this guest, not enabled; over an older one: the upgrade."""
+    """moetuned on this guest, not enabled."""
     machine.put({"/root/moetuned.deb": build_package(machine.image)})
-    machine.run(
-        "DEBIAN_FRONTEND=noninteractive apt-get -q -y install /root/moetuned.deb && rm /root/moetuned.deb",
-        INSTALL_SECONDS,
-    )
+    install_file(machine, "/root/moetuned.deb")
+
+
+def install_file(machine: Machine, path: str) -> None:
+    """A package that is on this guest, over an older one: the upgrade."""
+    machine.run(f"DEBIAN_FRONTEND=noninteractive apt-get -q -y install {path} && rm {path}", INSTALL_SECONDS)
 
 
 def remove(machine: Machine) -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from machine import Machine
+from machine import PATIENCE, GuestError, Machine
 from package import PYTHON
 
 UNIT = "moetuned-backend@glm.service"
-MODEL = "/models/model.gguf"
+MODEL = "/models/glm.gguf"
 CONTEXT = 16384
 MIB = 1 << 20
 ENVIRONMENT = f"""\
@@ -59,14 +60,34 @@ def configure(machine: Machine, **more: Any) -> None:
         **more,
         "backends": [entry],
     }
-    # JSON is YAML.
-    machine.write("/etc/moetuned/moetuned.yaml", json.dumps(config, indent=1))
+    # JSON is YAML. After what setup wrote: its list of backends would count otherwise.
+    machine.write("/etc/moetuned/conf.d/90-test.yaml", json.dumps(config, indent=1))
+
+
+def bring_model(machine: Machine, server: str = STAND_IN) -> None:
+    """A model, and the script that is its llama-server. The model's disk is read-only, so that a frozen machine may hold it."""
+    machine.run(
+        "mkdir -p /models && echo 'LABEL=models /models ext4 ro,noload,nofail 0 0' >>/etc/fstab && systemctl daemon-reload && mount /models"
+    )
+    machine.write("/usr/local/bin/llama-server", server, "0755")
+
+
+def take_model_away(machine: Machine) -> None:
+    """All of `bring_model`."""
+    machine.run(
+        "umount /models; rmdir /models; rm /usr/local/bin/llama-server; sed -i '/LABEL=models/d' /etc/fstab; systemctl daemon-reload"
+    )
+
+
+def set_up(machine: Machine) -> None:
+    """moetuned as `moetunectl setup` does it without a question."""
+    machine.run(f"moetunectl setup --yes --context {CONTEXT}", 300)
+    until_idle(machine)
 
 
 def bring_backend(machine: Machine, server: str = STAND_IN) -> None:
-    """The unit is up and serves; `server`: the script that is its llama-server. The model's disk is read-only, so that a frozen machine may hold it."""
-    machine.run("mkdir -p /models && mount -o ro,noload LABEL=models /models")
-    machine.write("/usr/local/bin/llama-server", server, "0755")
+    """The unit is up and serves, by hand and without moetuned; `server`: the script that is its llama-server."""
+    bring_model(machine, server)
     machine.write("/etc/moetuned/backends/glm.env", ENVIRONMENT.format(context=CONTEXT))
     machine.run(f"systemctl start {UNIT}")
     machine.until(
@@ -83,12 +104,17 @@ def view(machine: Machine) -> dict[str, Any]:
 
 def until_idle(machine: Machine) -> None:
     """Until moetuned knows the backend: it has nothing to do, and its memory is judged."""
-    machine.until(
-        "moetunectl status --json | python3 -c 'import json, sys;"
-        ' backend, = json.load(sys.stdin)["backends"];'
-        ' sys.exit(backend["verdict"]["phase"] != "idle" or backend["verdict"]["memory"] == "unknown" or backend["context"]["now"] is None)\'',
-        180,
-    )
+    until = time.monotonic() + 180 * PATIENCE
+    while True:
+        said = machine.ask("moetunectl status --json 2>/dev/null")
+        backends = json.loads(said.output)["backends"] if said.status == 0 else []
+        for one in backends:
+            verdict = one["verdict"]
+            if verdict["phase"] == "idle" and verdict["memory"] != "unknown" and one["context"]["now"] is not None:
+                return
+        if time.monotonic() > until:
+            raise GuestError(f"no backend is idle: {said.output}")
+        time.sleep(0.3)
 
 
 def command_line(machine: Machine) -> list[str]:

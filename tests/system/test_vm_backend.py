@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from conftest import FULL, Start, Step
-from machine import Machine
 from package import PYTHON
 from serving import MIB, UNIT, configure, press, resident_bytes, thrash, until_idle, view
 
@@ -24,22 +24,29 @@ LRU = "/sys/kernel/mm/lru_gen/enabled"
 SAME = "bash /root/inventory.sh settings | diff /root/settings -"
 
 
-def test_green_status(start: Start, serving: Path, models: Path, step: Step) -> None:
+def test_set_up(start: Start, serving: Path, models: Path, step: Step) -> None:
     machine = start(serving, models)
-    with step("moetunectl check is OK"):
+    with step("after moetunectl setup --yes both units are enabled and active, and the check is OK"):
+        machine.run(f"systemctl is-enabled moetuned {UNIT} && systemctl is-active moetuned {UNIT}")
         assert machine.run("moetunectl check").startswith("MOETUNED OK")
     with step("the unit is the backend's, its model's residency is known"):
         found = view(machine)
         assert found["supervised"]
         assert found["pid"] == int(machine.run(f"systemctl show -P MainPID {UNIT}"))
         assert found["residency"]["resident_bytes"] > 0
-    with step("a daemon that is killed finds it again; it is not started twice"):
-        pid = found["pid"]
-        machine.run("systemctl kill -s KILL --kill-whom=main moetuned")
-        machine.until('[ "$(systemctl show -P NRestarts moetuned)" = 1 ] && systemctl is-active -q moetuned')
-        until_idle(machine)
-        assert view(machine)["pid"] == pid
-        assert machine.run("pgrep -fc 'moetuned.simulator serve'") == "1"
+    with step("once more it changes nothing"):
+        files = "find /etc/moetuned /etc/systemd -type f -printf '%p %T@\\n' | sort"
+        before = machine.run(files)
+        said = json.loads(machine.run("moetunectl setup --yes --json", 180))
+        assert said["done"] == [], said
+        assert machine.run(files) == before
+        assert view(machine)["pid"] == found["pid"]
+    with step("taken back: its files and units are gone, and nothing serves"):
+        machine.run("moetunectl setup --undo --yes", 180)
+        machine.run("test ! -e /etc/moetuned/conf.d/50-setup.yaml && test ! -e /etc/moetuned/backends/glm.env")
+        assert machine.ask(f"systemctl is-active {UNIT}").output.strip() == "inactive"
+        assert machine.ask(f"systemctl is-enabled {UNIT}").output.strip() == "disabled"
+        machine.run(f"systemctl stop moetuned; {SAME}")
 
 
 def test_shorter_context_under_memory_pressure(start: Start, serving: Path, models: Path, step: Step) -> None:
@@ -95,32 +102,12 @@ def test_thrash_is_seen_and_its_hook_runs(start: Start, serving: Path, models: P
     thrash(start(serving, models), step)
 
 
-def test_swap_file(start: Start, running: Path, step: Step) -> None:
-    machine = start(running)
-    with step("made at the reload"):
-        machine.write(
-            "/etc/moetuned/moetuned.yaml",
-            "tuning: {profile: moe-offload, swap: {file: /var/lib/moetuned/swapfile, size: 64MiB}}",
-        )
-        machine.run("systemctl reload moetuned")
-        machine.until("grep -q swapfile /proc/swaps", 120)
-    with step("a SIGKILL leaves no second one"):
-        machine.run("systemctl kill -s KILL --kill-whom=main moetuned")
-        machine.until(
-            '[ "$(systemctl show -P NRestarts moetuned)" = 1 ] && systemctl is-active -q moetuned && grep -q swapfile /proc/swaps',
-            120,
-        )
-        assert machine.run("grep -c swapfile /proc/swaps") == "1"
-    with step("gone at stop, and every setting as before"):
-        machine.run(f"systemctl stop moetuned && {SAME} && test ! -e /var/lib/moetuned/swapfile", 120)
-
-
-def test_reboot(start: Start, running: Path, step: Step) -> None:
-    machine: Machine = start(running)
-    with step("after a reboot it is active and the kernel is tuned"):
+def test_reboot(start: Start, serving: Path, models: Path, step: Step) -> None:
+    machine = start(serving, models)
+    with step("after a reboot both are up, the kernel is tuned, and the check is OK"):
         machine.reboot()
-        machine.until("systemctl is-active -q moetuned")
-        machine.run("moetunectl tune verify")
+        until_idle(machine)
+        machine.run(f"systemctl is-active moetuned {UNIT} && moetunectl tune verify && moetunectl check")
         assert machine.run("systemctl --failed --no-legend") == ""
     with step("a stop gives back what this boot began with"):
         machine.run(f"systemctl stop moetuned && {SAME}")
@@ -132,8 +119,7 @@ def test_heat_over_a_reboot(start: Start, serving: Path, models: Path, step: Ste
     with step("what of the experts is used is learned and kept"):
         configure(machine, warm={"enabled": True})
         machine.run(
-            "echo 'LABEL=models /models ext4 ro,noload 0 0' >>/etc/fstab; sync;"
-            f" systemctl enable {UNIT}; systemctl set-property {UNIT} MemoryMax=380M; systemctl restart moetuned {UNIT}",
+            f"systemctl enable {UNIT}; systemctl set-property {UNIT} MemoryMax=380M; systemctl restart moetuned {UNIT}",
             180,
         )
         until_idle(machine)
@@ -148,5 +134,5 @@ def test_heat_over_a_reboot(start: Start, serving: Path, models: Path, step: Ste
         machine.until("""moetunectl status --json | grep -Eq '"state": ?"done"'""", 240)
         assert learned.split()[0] in machine.run("sha256sum /var/lib/moetuned/heat/*")
         assert view(machine)["warm"]["state"] == "done"
-        assert "learned in" in machine.run("moetunectl residency /models/model.gguf --experts")
+        assert "learned in" in machine.run("moetunectl residency /models/glm.gguf --experts")
         print("   " + view(machine)["warm"]["detail"])

@@ -1,6 +1,7 @@
 """The README's own commands, typed by somebody who has a clone and nothing else, end in a service with a green status.
 
-It is to take less than three minutes. How long it took is said and not asserted: a busy machine is no fault of the README's.
+It is to take less than three minutes. A busy machine is no fault of the README's, and emulated processors are several times slower than any real
+one. So what counts is the time of the guest's processors, by how much faster the same calculation is on this machine's.
 """
 
 from __future__ import annotations
@@ -11,9 +12,12 @@ from pathlib import Path
 
 import pytest
 from conftest import Start, Step
+from machine import Machine
 from package import CLONE, ROOT, bring_clone
 
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(900)]
+
+LIMIT_SECONDS = 180
 
 
 def commands_of_install() -> list[str]:
@@ -30,14 +34,26 @@ def test_from_a_clone_to_a_green_status(start: Start, bare: Path, step: Step) ->
     bring_clone(machine)
     commands = commands_of_install()
     assert any("systemctl enable" in line for line in commands), commands
-    began = time.monotonic()
+    began, used = time.monotonic(), machine.cpu_seconds()
     for line in commands:
         with step(line.partition("#")[0].strip()):
-            # Who is told to be in the group would log in again.
-            groups = "newcomer" if "moetunectl" not in line or "sudo" in line else "root"
             machine.write("/run/typed", f"cd {CLONE}\n{line}\n")
-            machine.run(f"runuser -u {groups} -- bash -e /run/typed", 300)
-    took = time.monotonic() - began
-    with step(f"active, enabled and tuned after {took:.0f} s (to be less than 180)"):
+            said = machine.run("runuser -u newcomer -- bash -e /run/typed", 300)
+    used, took = machine.cpu_seconds() - used, time.monotonic() - began
+    real = used / slower_by(machine)
+    with step(
+        f"green after {took:.0f} s, of emulated processors {used:.0f} s, of real ones {real:.0f} s, to be less than {LIMIT_SECONDS}"
+    ):
+        # What the last line, moetunectl status, printed.
+        assert "moetuned runs" in said
         machine.run("systemctl is-active moetuned && systemctl is-enabled moetuned && moetunectl tune verify")
-        assert "moetuned runs" in machine.run("moetunectl status")
+        assert real < LIMIT_SECONDS
+
+
+def slower_by(machine: Machine) -> float:
+    """How many times as much processor time a calculation of Python's takes in the guest."""
+    before = time.thread_time()
+    sum(n * n % 7 for n in range(3_000_000))
+    here, before = time.thread_time() - before, machine.cpu_seconds()
+    machine.run("python3 -c 'sum(n * n % 7 for n in range(3_000_000))'")
+    return (machine.cpu_seconds() - before) / here

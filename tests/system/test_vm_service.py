@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 from conftest import Start, Step
 from machine import Machine
+from serving import until_idle, view
 
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(900)]
 KNOB = "/proc/sys/vm/vfs_cache_pressure"
 SAME = "bash /root/inventory.sh settings | diff /root/settings -"
 TUNED = f'[ "$(cat {KNOB})" = 50 ]'
+SWAPPED = "grep -q swapfile /proc/swaps"
 ACTIVE = "systemctl is-active -q moetuned"
 
 
@@ -20,8 +22,8 @@ def config(machine: Machine, text: str) -> None:
     machine.write("/etc/moetuned/moetuned.yaml", text)
 
 
-def test_start_reload_stop(start: Start, running: Path, step: Step) -> None:
-    machine = start(running)
+def test_start_reload_stop(start: Start, serving: Path, models: Path, step: Step) -> None:
+    machine = start(serving, models)
     with step("enabled, active, status is green"):
         machine.run(f"systemctl is-enabled moetuned && {ACTIVE} && moetunectl status | grep -q 'moetuned runs'")
     with step("in its sandbox it can do all that its config needs"):
@@ -61,24 +63,41 @@ def test_start_reload_stop(start: Start, running: Path, step: Step) -> None:
         machine.run("test ! -e /var/lib/moetuned/undo.jsonl")
 
 
-def test_killed_and_hung(start: Start, running: Path, step: Step) -> None:
-    machine = start(running)
-    with step("SIGKILL: settings are given back before it is started again, then set again"):
+def test_killed_and_hung(start: Start, serving: Path, models: Path, step: Step) -> None:
+    machine = start(serving, models)
+    backend = view(machine)["pid"]
+    with step("a swap file is made at a reload"):
+        config(machine, "tuning: {profile: moe-offload, swap: {file: /var/lib/moetuned/swapfile, size: 64MiB}}")
+        machine.run("systemctl reload moetuned")
+        machine.until("grep -q swapfile /proc/swaps")
+    with step(
+        "SIGKILL: settings are given back before it is started again, then set again; there is one swap, one backend"
+    ):
         machine.run("systemctl kill -s KILL --kill-whom=main moetuned")
-        machine.until(f'[ "$(systemctl show -P NRestarts moetuned)" = 1 ] && {ACTIVE} && {TUNED}')
+        machine.until(f'[ "$(systemctl show -P NRestarts moetuned)" = 1 ] && {ACTIVE} && {TUNED} && {SWAPPED}')
         machine.run("journalctl -u moetuned -b -o cat | grep -q 'vm.vfs_cache_pressure.*100'")
-    with step("SIGKILL without a restart: every setting as before"):
+        assert machine.run("grep -c swapfile /proc/swaps") == "1"
+        until_idle(machine)
+        assert view(machine)["pid"] == backend
+        assert machine.run("pgrep -fc 'moetuned.simulator serve'") == "1"
+    with step("SIGKILL without a restart: every setting as before, the swap file is gone"):
         machine.write("/run/systemd/system/moetuned.service.d/x.conf", "[Service]\nRestart=no\n")
         machine.run("systemctl daemon-reload; systemctl kill -s KILL --kill-whom=main moetuned")
         machine.until('[ "$(systemctl show -P ActiveState moetuned)" = failed ]')
-        machine.run(SAME)
+        machine.run(f"{SAME} && test ! -e /var/lib/moetuned/swapfile")
     with step("a daemon that hangs is ended by the watchdog and started again"):
         # Shorter than the unit's own, only to wait less.
         machine.write("/run/systemd/system/moetuned.service.d/x.conf", "[Service]\nWatchdogSec=8\n")
         machine.run("systemctl daemon-reload; systemctl reset-failed moetuned; systemctl start moetuned", 180)
         machine.run("kill -STOP $(systemctl show -P MainPID moetuned)")
-        machine.until(f'[ "$(systemctl show -P NRestarts moetuned)" = 1 ] && {ACTIVE} && {TUNED}', 120)
+        machine.until(f'[ "$(systemctl show -P NRestarts moetuned)" = 1 ] && {ACTIVE} && {TUNED} && {SWAPPED}', 120)
         machine.run("journalctl -u moetuned -b -o cat | grep -qi 'watchdog timeout'")
-    with step("somebody else's change is left alone at stop"):
+    with step(
+        "stopped: the swap is gone at once, nothing of it is left running or failed, somebody else's change is left alone"
+    ):
         machine.run(f"echo 77 >{KNOB} && systemctl stop moetuned && grep -qx 77 {KNOB}")
+        machine.run(f"! {SWAPPED} && test ! -e /var/lib/moetuned/swapfile")
+        assert machine.run("cat /sys/fs/cgroup/moetuned.slice/moetuned.service/cgroup.procs 2>/dev/null || true") == ""
+        assert machine.run("systemctl --failed --no-legend") == ""
+        assert "restrictions of moetuned's unit" not in machine.run("journalctl -u moetuned -b -o cat")
         machine.run(f"echo 100 >{KNOB} && {SAME}")
