@@ -60,6 +60,7 @@ def run(config: str | None, state_dir: str | None, runtime_dir: str | None, verb
     from moetuned.daemon.paths import Paths
     from moetuned.host.clock import RealClock
     from moetuned.host.malloc_arenas import use_one_arena
+    from moetuned.host.outside_remains import sweep
     from moetuned.host.service_notify import ServiceNotifier
     from moetuned.parse.config_problem import ConfigError
     from moetuned.state.undo_journal import default_path
@@ -88,6 +89,7 @@ def run(config: str | None, state_dir: str | None, runtime_dir: str | None, verb
     except ListenError as error:
         click.echo(f"moetuned: {error}", err=True)
         sys.exit(EXIT_REFUSED)
+    sweep()  # no other daemon answers here: what is left is of one that is gone
     app.run()
 
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from moetuned.host.outside_remains import DIRECTORY
 from moetuned.host.service_manager import is_booted
 from moetuned.host.system_program import find_program
 
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-DIRECTORY = "/run/moetuned/outside"
 SPARE_SECONDS = 15.0
 """The manager ends a program that nobody watches any more so much later than its deadline."""
 STOP_SECONDS = 150.0
@@ -149,6 +149,28 @@ class Outside:
                 os.unlink(f"{self._directory}/{name}")
         with contextlib.suppress(OSError):
             os.rmdir(self._directory)
+
+
+def ended_units(units: Sequence[str]) -> frozenset[str]:
+    """Those that do not run (any more), as far as the manager says so. Blocks for at most 10 s."""
+    systemctl = find_program("systemctl")
+    if systemctl is None:
+        return frozenset()
+    try:
+        said = subprocess.run(
+            (systemctl, "--no-ask-password", "show", "--property=Id,ActiveState", "--", *units),
+            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=_ASK_SECONDS,
+            check=False,
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return frozenset()
+    told = (dict(line.partition(b"=")[::2] for line in each.splitlines()) for each in said.split(b"\n\n"))
+    ended = {each.get(b"Id") for each in told if each.get(b"ActiveState") in (b"inactive", b"failed")}
+    return frozenset(unit for unit in units if unit.encode() in ended)
 
 
 def can_leave() -> bool:

@@ -183,3 +183,25 @@ def test_a_service_that_stops_still_gets_what_it_needs_run(booted_systemd: Boote
     booted_systemd.systemctl("stop", "restricted.service")
     answer = json.loads(booted_systemd.path("/run/answers.json").read_text())[0]
     assert answer[:3] == [0, False, "swapped off\n"]
+
+
+def test_what_killed_runs_have_left_is_removed_and_what_runs_is_not(booted_systemd: BootedSystemd) -> None:
+    """As a daemon that starts does it, from within its unit."""
+    booted_systemd.start_bus()
+    names = [f"moetuned-run-{number:016x}" for number in range(3)]
+    for name in names:
+        booted_systemd.write(f"/run/moetuned/outside/{name}/environment", "A=b\n")
+    booted_systemd.write(f"/run/systemd/system/{names[1]}.service", "[Service]\nExecStart=/bin/sleep 600\n")
+    booted_systemd.write(f"/run/systemd/system/{names[2]}.service", "[Service]\nType=oneshot\nExecStart=/bin/false\n")
+    booted_systemd.write(
+        "/run/driver.py",
+        "import moetuned.host.outside_remains as remains\n"
+        "remains.YOUNG_SECONDS = 0.0\nopen('/run/swept', 'w').write(str(remains.sweep()))\n",
+    )
+    booted_systemd.write("/run/systemd/system/restricted.service", UNIT)
+    booted_systemd.systemctl("daemon-reload")
+    booted_systemd.systemctl("start", f"{names[1]}.service")
+    booted_systemd.systemctl("--no-block", "start", f"{names[2]}.service")
+    booted_systemd.systemctl("start", "restricted.service")
+    assert int(booted_systemd.path("/run/swept").read_text()) >= 2, "and what another test has left by killing"
+    assert [path.name for path in booted_systemd.path("/run/moetuned/outside").iterdir()] == [names[1]]
