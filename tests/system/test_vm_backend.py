@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from conftest import FULL, Start, Step
+from machine import Machine
 from package import PYTHON
 from serving import MIB, UNIT, configure, press, resident_bytes, thrash, until_idle, view
 
