@@ -138,6 +138,8 @@ def _do(deed: PlannedDeed) -> None:
             adopt_unit(deed.target, deed.name, write=True)
         case Step.START_BACKEND:
             _systemctl("enable", deed.target)
+            with contextlib.suppress(ProgramError):  # one that failed too often would not be started (StartLimitBurst=)
+                _systemctl("reset-failed", deed.target)
             _systemctl("restart", deed.target)
         case Step.RESTART_BACKEND:
             _systemctl("try-restart", deed.target)

@@ -32,6 +32,7 @@ from moetuned.host.model_search import (
     unreadable_for_others,
     usual_places,
 )
+from moetuned.host.model_trust import changeable_by_others, stranger_of, trusted_users
 from moetuned.host.service import ServiceError
 from moetuned.host.service_manager import is_booted
 from moetuned.host.system_file import is_closed, read_system_file
@@ -207,6 +208,7 @@ class _Candidates:
         self._program = find_program("llama-server")
         self._ports: set[int] = set()
         self._judged = 0
+        self._trusted = trusted_users(os.environ)
 
     def add_servers(self, servers: Sequence[FoundServer]) -> None:
         for each in servers:
@@ -237,6 +239,8 @@ class _Candidates:
         state = "runs" if each.pid is not None else "does not run"
         already = "" if named is None else ", in the config already"
         url = each.description.front_url or each.description.url
+        by_hand = each.pid if way is Way.PROCESS else None
+        stranger = None if by_hand is None else stranger_of(by_hand, self._trusted)
         return Candidate(
             name=name,
             way=way,
@@ -250,6 +254,7 @@ class _Candidates:
             context=each.description.context_length,
             entry=entry,
             named_in_config=named is not None,
+            doubt=None if stranger is None else f"{stranger} started it",
         )
 
     def _made_by_setup(self, entry: Backend) -> bool:
@@ -299,7 +304,8 @@ class _Candidates:
 
     def add_models(self, models: Sequence[ModelOnDisk]) -> None:
         used = {os.path.realpath(each.model) for each in self.found if each.model is not None}
-        for each in models:
+        # So many models of others that only theirs would be judged are no way to be taken, or to keep one's own from it.
+        for each in sorted(models, key=lambda one: changeable_by_others(one.path, self._trusted) is not None):
             real = os.path.realpath(each.path)
             if real in used:
                 continue
@@ -359,6 +365,7 @@ class _Candidates:
             if self._way is Way.CREATED
             else (),
             problem=problem,
+            doubt=next(filter(None, (changeable_by_others(part, self._trusted) for part in found.parts)), None),
         )
 
     @property

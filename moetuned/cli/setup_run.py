@@ -18,8 +18,10 @@ from moetuned.cli.backend_adopt import adopt_unit
 from moetuned.cli.backend_client import fail, on_a_terminal, say
 from moetuned.cli.progress_line import Elapsed
 from moetuned.cli.setup_facts import CONFIG_PATH, gather, load_checked
+from moetuned.cli.setup_wait import wait_for_units
 from moetuned.cli.text_width import printable
 from moetuned.cli.tune_options import print_json
+from moetuned.decide.setup_config import unit_of
 from moetuned.decide.setup_plan import make_plan, only_watched, undo_deeds
 from moetuned.decide.setup_questions import chosen
 from moetuned.decide.unit_adoption import Adoption, AdoptionError
@@ -248,6 +250,7 @@ def _carried_out(facts: SetupFacts, report: SetupReport, wanted: Wanted) -> int:
     quiet = wanted.as_json
     progress = Elapsed(sys.stderr, "setup:")
     plan = report.plan
+    failed: dict[str, str] = {}
     try:
         if plan.deeds:
             setup_deeds.check_writable(plan.deeds)
@@ -255,10 +258,15 @@ def _carried_out(facts: SetupFacts, report: SetupReport, wanted: Wanted) -> int:
                 plan.deeds, plan.record, state_directory(), lambda _: None if quiet else progress.draw(_)
             )
             report = msgspec.structs.replace(report, done=tuple(done))
+        failed = wait_for_units(_own_units(facts, report.answers), progress.draw)
+        not_done = {setup_dialog.done_words(deed) for deed in plan.deeds if deed.target in failed}
+        report = msgspec.structs.replace(report, done=tuple(words for words in report.done if words not in not_done))
         progress.clear()
         if not quiet:
             for words in report.done:
                 say(f"done: {words}")
+        if failed:
+            _end(_failed_words(failed), EXIT_NO, wanted, report)
         snapshot = None
         if facts.systemd and facts.service.installed:
             names = [each.name for each in chosen(facts, report.answers)]
@@ -274,6 +282,18 @@ def _carried_out(facts: SetupFacts, report: SetupReport, wanted: Wanted) -> int:
     else:
         _show_end(facts, snapshot)
     return 0
+
+
+def _own_units(facts: SetupFacts, answers: Mapping[str, str]) -> tuple[str, ...]:
+    """Units of models that were chosen, those that ran already, too: "nothing to do" is not said of one that does not stay up."""
+    if not facts.systemd or not facts.service.template:
+        return ()
+    return tuple(unit_of(each.name) for each in chosen(facts, answers) if each.way is Way.CREATED)
+
+
+def _failed_words(failed: Mapping[str, str]) -> str:
+    logs = ", ".join(f"journalctl -u {unit} -e" for unit in failed)
+    return f"{'; '.join(failed.values())}. See {logs}. What was done stays; mend it and run setup again, or take all of it back: sudo moetunectl setup --undo"
 
 
 def _headline(snapshot: Snapshot) -> str:

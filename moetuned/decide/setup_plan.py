@@ -169,6 +169,8 @@ def _notes(facts: SetupFacts, backends: tuple[Candidate, ...]) -> list[str]:
             found.append(
                 f"{each.name} is watched; for moetuned to restart it, write the words of your `docker run` into the config (supervise: {{by: docker}})"
             )
+        if each.doubt is not None:
+            found.append(f"{each.name}: {each.doubt}, so others decide what it is")
         if each.fits is False:
             found.append(f"{each.name}: {each.judgement}")
     if not facts.systemd:

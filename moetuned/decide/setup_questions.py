@@ -173,7 +173,9 @@ def _backend(facts: SetupFacts) -> Question:
     choices = [
         Choice(
             each.name,
-            each.about if not each.judgement else f"{each.about}; {each.judgement}",
+            "; ".join(
+                filter(None, (each.about, each.judgement, each.doubt and f"only taken where you name it: {each.doubt}"))
+            ),
             tuple(
                 dict.fromkeys(
                     filter(None, (each.unit, (each.unit or "").removesuffix(".service"), each.container, each.model))
@@ -195,13 +197,13 @@ def _backend(facts: SetupFacts) -> Question:
 
 
 def default_backends(facts: SetupFacts) -> tuple[Candidate, ...]:
-    """What was chosen before; else what runs; else units; else the largest model that fits."""
+    """What was chosen before; else what runs; else units; else the largest model that fits. None of them where somebody else has a hand in it."""
     good = [each for each in facts.candidates if each.problem is None]
     if facts.config_text is not None:
         return tuple(each for each in good if each.entry is not None)
-    new = [each for each in good if not each.named_in_config]
+    new = [each for each in good if not each.named_in_config and each.doubt is None]
     running = tuple(each for each in new if each.runs)
-    if running or len(new) < len(good):
+    if running or any(each.named_in_config for each in good):
         return running
     units = tuple(each for each in new if each.way is Way.UNIT)
     if units:

@@ -9,7 +9,7 @@ import msgspec
 PROPERTIES = (
     "Id", "LoadState", "ActiveState", "Result", "Type", "Restart", "MainPID", "ExecMainCode", "ExecMainStatus",
     "ExecMainStartTimestampMonotonic", "ExecMainExitTimestampMonotonic", "ActiveExitTimestampMonotonic", "Job", "FragmentPath",
-    "DropInPaths", "EnvironmentFiles", "NeedDaemonReload",
+    "DropInPaths", "EnvironmentFiles", "NeedDaemonReload", "SubState", "NRestarts",
 )  # fmt: skip
 """What is asked for. None of them can have a line break in it but paths that are not understood then."""
 _IGNORE_ERRORS = re.compile(r"(.*) \(ignore_errors=(?:yes|no)\)")
@@ -21,7 +21,7 @@ class UnitStatus(msgspec.Struct, frozen=True):
 
     `main_code`: how the last main process ended, as waitid(2) says it (1: it exited, 2: a signal ended it, 3: the same with a core
     dump); `main_status`: its exit code or that signal. `job`: something is queued or under way for it. `drop_ins`: None where a path
-    has something in it that cannot be told from the next one.
+    has something in it that cannot be told from the next one. `restarts`: how often systemd started it again by itself (Restart=).
     """
 
     name: str
@@ -41,6 +41,8 @@ class UnitStatus(msgspec.Struct, frozen=True):
     drop_ins: tuple[str, ...] | None = ()
     environment_files: tuple[str, ...] = ()
     needs_reload: bool = False
+    sub_state: str = ""
+    restarts: int = 0
 
 
 def parse_unit_status(text: str) -> UnitStatus | None:
@@ -76,6 +78,8 @@ def parse_unit_status(text: str) -> UnitStatus | None:
         drop_ins=_paths(values.get("DropInPaths", "")),
         environment_files=tuple(files),
         needs_reload=values.get("NeedDaemonReload") == "yes",
+        sub_state=values.get("SubState", ""),
+        restarts=_number(values.get("NRestarts")) or 0,
     )
 
 

@@ -27,7 +27,8 @@ class Way(StrEnum):
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """A backend that can be looked after. `name`: in the config. `problem`: why it cannot be, one sentence; None: it can.
+    """A backend that can be looked after. `name`: in the config. `problem`: why it cannot be, one sentence; None: it can. `doubt`: who else
+    than root and who asked has a hand in it, so that it is no default, only taken where it is named; None: nobody.
 
     `entry`: what setup wrote for it earlier. `environment`: of a unit that setup makes, in order. `program`: the llama-server of a child.
     `context`, `longest` and `trained` are tokens; None: unknown. `fits` None: not judged; `judgement`: in words. `more`: flags of a child.
@@ -56,6 +57,7 @@ class Candidate(msgspec.Struct, frozen=True):
     entry: Backend | None = None
     named_in_config: bool = False
     problem: str | None = None
+    doubt: str | None = None
 
     @property
     def can_be_restarted(self) -> bool:

@@ -135,6 +135,27 @@ def test_from_nothing_to_a_service_and_back(machine: BootedSystemd) -> None:
     assert "Nothing to take back" in machine.moetunectl("setup", "--undo", "--yes").stdout
 
 
+def test_a_backend_that_does_not_stay_up_is_told(machine: BootedSystemd) -> None:
+    """Its model loads nowhere but in the estimate: nothing says done of it, the second time neither, and its last words are there."""
+    server = machine.path("/opt/bin/llama-server").read_text()
+    machine.write(
+        "/opt/bin/llama-server", "#!/bin/sh\necho loading\necho 'error: no such backend device' >&2\nexit 3\n", 0o755
+    )
+    try:
+        for _ in range(2):
+            ended = machine.moetunectl("setup", "--yes", "--json", "--profile", "observe", check=False)
+            assert ended.returncode == 1, ended.stderr
+            report = json.loads(ended.stdout)
+            words = " ".join(report["error"].split())
+            assert "moetuned-backend@glm-4.5.service does not stay up: it ended with code 3" in words
+            assert "The last in its journal: error: no such backend device" in words
+            assert report["error"] in ended.stderr
+            assert "start moetuned-backend@glm-4.5.service" not in report["done"]
+        assert machine.systemctl("is-active", "moetuned.service") == "active"
+    finally:
+        machine.write("/opt/bin/llama-server", server, 0o755)
+
+
 def test_a_unit_is_adopted_and_given_back(machine: BootedSystemd) -> None:
     machine.write("/etc/systemd/system/llama.service", LLAMA)
     machine.systemctl("daemon-reload")

@@ -55,7 +55,8 @@ def test_files_then_units_then_the_service(tmp_path: Path, asked: list[str]) -> 
     )
     assert path.read_text() == "new"
     assert asked == [
-        "enable moetuned-backend@glm.service", "restart moetuned-backend@glm.service", "enable moetuned.service", "start moetuned.service",
+        "enable moetuned-backend@glm.service", "reset-failed moetuned-backend@glm.service", "restart moetuned-backend@glm.service",
+        "enable moetuned.service", "start moetuned.service",
         "reload moetuned.service",
     ]  # fmt: skip
     assert len(done) == 4

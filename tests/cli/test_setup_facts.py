@@ -160,3 +160,29 @@ def test_no_two_have_one_name(machine: Machine, model: str, tmp_path: Path) -> N
     facts = machine.look()
     assert [each.name for each in facts.candidates] == ["glm-air", "glm-air-2"]
     assert [each.url for each in facts.candidates] == ["http://127.0.0.1:8080", "http://127.0.0.1:8081"]
+
+
+def test_whose_it_is_is_said_and_ones_own_come_first(
+    machine: Machine, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.service = ServiceState(template=True)
+    theirs = tmp_path / "theirs.gguf"
+    theirs.write_bytes(Path(model).read_bytes())
+    theirs.chmod(0o666)
+    machine.models = (ModelOnDisk(str(theirs), 9), ModelOnDisk(model, 1))
+    monkeypatch.setattr(setup_facts, "_MOST_JUDGED", 1)
+    assert [(each.model, each.doubt) for each in machine.look().candidates] == [(model, None)]
+    monkeypatch.setattr(setup_facts, "_MOST_JUDGED", 2)
+    assert machine.look().candidates[1].doubt == f"{theirs} may be written by others"
+    named = machine.look(str(theirs)).candidates
+    assert {each.model for each in named} == {model, str(theirs)}
+
+
+def test_a_server_of_another_user_is_said_to_be_one(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(setup_facts, "stranger_of", lambda pid, _: "bob" if pid == 7 else None)
+    description = BackendDescription(url="http://127.0.0.1:8080")
+    machine.servers = tuple(
+        FoundServer("llama-server", description, ("llama-server",), pid, unit=unit)
+        for pid, unit in ((7, None), (8, None), (7, "llama.service"))
+    )
+    assert [each.doubt for each in machine.look().candidates] == ["bob started it", None, None]

@@ -126,6 +126,22 @@ def test_every_default_is_an_answer(facts: SetupFacts) -> None:
     assert all(each.problem is None for each in chosen(facts, answers))
 
 
+def test_what_somebody_else_has_a_hand_in_is_no_default() -> None:
+    """Neither a model nor a server by hand, which does not displace another default either; both can be named."""
+    own = Candidate("own", Way.CREATED, "a model", model="/models/own.gguf", fits=True, size_bytes=5)
+    theirs = Candidate("theirs", Way.CREATED, "a model", fits=True, size_bytes=9, doubt="/srv/x belongs to bob")
+    server = Candidate("server", Way.PROCESS, "process 7", runs=True, doubt="bob started it")
+    facts = SetupFacts("/x", Config(), Config(), candidates=(server, theirs, own))
+    assert default_backends(facts) == (own,)
+    question = next_question(facts, {})
+    assert question is not None
+    assert "only taken where you name it: /srv/x belongs to bob" in question.choices[1].about
+    assert accept(question, "theirs,server") == "server theirs"
+    plan = make_plan(facts, default_answers(facts, {BACKEND: "theirs"}), {})
+    assert "theirs: /srv/x belongs to bob, so others decide what it is" in plan.notes
+    assert default_backends(msgspec.structs.replace(facts, candidates=(server, theirs))) == ()
+
+
 SIMPLE = SetupFacts(
     "/x",
     Config(),
