@@ -21,6 +21,8 @@ import pytest
 import yaml
 from fakes.booted_systemd import BootedSystemd
 
+from moetuned.host.privileged_port import first_open_port
+
 pytestmark = pytest.mark.systemd
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -212,6 +214,28 @@ def test_the_limits_are_in_force(house: House) -> None:
     assert {"/tmp", "/var/tmp"} & set(options)
     for directory in ("/run", "/var/lib"):
         assert "ro" not in options.get(directory, [])
+
+
+@pytest.mark.skipif(first_open_port() <= 80, reason="here everybody may listen on port 80")
+def test_a_port_that_they_refuse_keeps_nothing_else_from_going_on(house: House) -> None:
+    house.configure(api={"listen": "127.0.0.1:80"})
+    checked = house.machine.moetunectl("config", "check")
+    assert "moetuned.service may not listen on a port below" in checked.stderr
+    house.start()
+    status = json.loads(house.machine.moetunectl("status", "--json", check=False).stdout)
+    (note,) = (note for note in status["notes"] if "api.listen" in note)
+    assert "needs CAP_NET_BIND_SERVICE" in note
+    assert house.show("NRestarts") == "0"
+    assert note in house.log()
+
+
+def test_a_socket_that_never_can_be_is_not_tried_for_ever(house: House) -> None:
+    house.machine.write("/run/no-directory", "")
+    house.configure(api={"listen": False, "socket": "/run/no-directory/api.sock"})
+    assert house.machine.run("systemctl", "start", "moetuned.service", check=False).returncode != 0
+    assert (house.show("Result"), house.show("ExecMainStatus"), house.show("NRestarts")) == ("exit-code", "2", "0")
+    assert house.show("ActiveState") == "failed"
+    assert "cannot make the directory /run/no-directory" in house.log()
 
 
 def test_a_hook_runs_outside_of_them(house: House) -> None:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 
 class ListenError(Exception):
-    """The daemon cannot listen where the configuration says; the text names the key and what to do."""
+    """The daemon cannot listen where the configuration says; the text names the key and what to do.
+
+    `lasting`: as long as nobody changes the configuration or the machine; to try it again is of no use.
+    """
+
+    def __init__(self, sentence: str, *, lasting: bool = False) -> None:
+        super().__init__(sentence)
+        self.lasting = lasting
 
 
 class DaemonError(Exception):

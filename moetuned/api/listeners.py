@@ -18,11 +18,13 @@ from collections.abc import Iterator
 import msgspec
 
 from moetuned.api.errors import ListenError
+from moetuned.host.privileged_port import CURE, first_open_port
 
 SOCKET_MODE = 0o660
 BACKLOG = 64
 _SO_PEERGROUPS = 59  # asm-generic/socket.h, Linux 4.13; Python has no name for it
 _PATH_LIMIT_BYTES = 107  # sun_path, unix(7)
+_LASTING = (errno.EACCES, errno.EEXIST, errno.ENOTDIR, errno.EPERM, errno.EROFS)
 _ALONE_SECONDS, _TRY_SECONDS = 2.0, 0.01
 _OWN_DIRECTORY = (
     "; run yours with --runtime-dir DIR, a directory of your own (e.g. ~/.moetuned), "
@@ -115,14 +117,17 @@ def _make_directory(directory: str) -> None:
         os.makedirs(directory, mode=0o755, exist_ok=True)
     except OSError as error:
         raise ListenError(
-            f"api.socket: cannot make the directory {directory}: {error.strerror}{_cure(error)}."
+            f"api.socket: cannot make the directory {directory}: {error.strerror}{_cure(error)}.",
+            lasting=error.errno in _LASTING,
         ) from error
 
 
 def _refuse_live(path: str) -> None:
     try:
         if not stat.S_ISSOCK(os.lstat(path).st_mode):
-            raise ListenError(f"api.socket: {path} exists and is no socket; remove it or choose another path.")
+            raise ListenError(
+                f"api.socket: {path} exists and is no socket; remove it or choose another path.", lasting=True
+            )
     except FileNotFoundError:
         return
     except OSError as error:
@@ -186,8 +191,14 @@ def listen_tcp(text: str) -> socket.socket:
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
-        why = "another program uses it" if error.errno == errno.EADDRINUSE else error.strerror
-        raise ListenError(f"api.listen: cannot listen at {text}: {why}; choose another port, or false.") from error
+        why, cure = error.strerror, ""
+        if error.errno == errno.EADDRINUSE:
+            why = "another program uses it"
+        elif error.errno == errno.EACCES and 0 < port < (first := first_open_port()):
+            why, cure = f"a port below {first} needs CAP_NET_BIND_SERVICE", f"; or {CURE}"
+        raise ListenError(
+            f"api.listen: cannot listen at {text}: {why}; choose another port, or false{cure}."
+        ) from error
     return listener
 
 

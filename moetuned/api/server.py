@@ -42,6 +42,7 @@ MAX_TCP_CONNECTIONS = 40
 MAX_WAITING_BYTES = 4 << 20
 """Of answers that their clients have not taken yet. Half of it may wait for the TCP port."""
 _LARGE_BYTES = 32 << 10
+TCP_AGAIN_SECONDS = 60.0
 REQUEST_SECONDS = 5.0
 IDLE_SECONDS = 15.0
 WRITE_SECONDS = 15.0
@@ -83,7 +84,10 @@ class _Connection(msgspec.Struct, eq=False):
 
 
 class ApiServer:
-    """Serves `Routes` on the sockets of `config`; raises `ListenError` from the constructor when it cannot listen."""
+    """Serves `Routes` on the sockets of `config`; raises `ListenError` from the constructor when the Unix socket cannot be had.
+
+    Without the TCP port everything else goes on: `note` says so, and it is tried again every minute.
+    """
 
     def __init__(
         self,
@@ -109,15 +113,28 @@ class ApiServer:
         self._host_names = frozenset({"localhost", "127.0.0.1", "[::1]"})
         self.port: int | None = None
         """TCP port, None when TCP is off."""
+        self.note: str | None = None
+        """Why there is no TCP port though one is wished for, one sentence."""
+        self._tcp_at = 0.0
         if config.listen is not False:
-            try:
-                tcp = listeners.listen_tcp(config.listen)
-            except ListenError:
-                self.close()
-                raise
-            host, self.port = tcp.getsockname()[:2]
-            self._host_names |= {f"[{host}]" if ":" in host else host}
-            self._listeners.append(_Listener(tcp, "tcp"))
+            self._open_tcp(config.listen)
+
+    def _open_tcp(self, address: str) -> None:
+        try:
+            tcp = listeners.listen_tcp(address)
+        except ListenError as error:
+            if str(error) != self.note:
+                log.warning("%s Until then all else goes on, and nobody is answered there.", error)
+            self.note, self._tcp_at = str(error), self._monotonic() + TCP_AGAIN_SECONDS
+            return
+        if self.note is not None:
+            log.info("api.listen: listening at %s now", address)
+            self.note = None
+        host, self.port = tcp.getsockname()[:2]
+        self._host_names |= {f"[{host}]" if ":" in host else host}
+        self._listeners.append(_Listener(tcp, "tcp"))
+        if self._selector is not None:
+            self._selector.register(tcp, selectors.EVENT_READ, partial(self._accept, self._listeners[-1]))
 
     def register(self, selector: selectors.BaseSelector) -> None:
         """Start serving: every descriptor is registered with a call-back `callback(ready_events)` as its data."""
@@ -133,6 +150,8 @@ class ApiServer:
                 with contextlib.suppress(OSError):
                     connection.socket.send(b"".join(pieces))
             self._drop(connection)
+        if self.note is not None and self._config.listen is not False and now >= self._tcp_at:
+            self._open_tcp(self._config.listen)
         for listener in self._listeners:
             if listener.paused and self._selector is not None:
                 listener.paused = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NoReturn
 
 import click
@@ -12,8 +12,11 @@ import yaml
 
 from moetuned import backends, tunables
 from moetuned.host.config_files import DEFAULT_PATH, LoadedConfig, load_files, missing_places
+from moetuned.host.privileged_port import unit_cannot_take
 from moetuned.parse.config_problem import ConfigError, Problem
 from moetuned.parse.config_sample import sample_config
+from moetuned.parse.config_values import listen_address
+from moetuned.schema.config import Config
 
 EXIT_NO = 1
 
@@ -72,12 +75,23 @@ def _load(file: str | None) -> LoadedConfig:
             file,
             tunables.known_sysctls(),
             known_kinds=backends.names(),
-            further=(tunables.check_tuning, missing_places),
+            further=(tunables.check_tuning, missing_places, _refused_port),
         )
     except ConfigError as error:
         _refuse(error)
     _warn(loaded.warnings)
     return loaded
+
+
+def _refused_port(config: Config) -> Iterator[Problem]:
+    """A warning where the daemon's unit may not listen as it is told: by hand it may."""
+    try:
+        port = 0 if config.api.listen is False else listen_address(config.api.listen)[1]
+    except ValueError:  # an error of its own
+        return
+    why = unit_cannot_take(port)
+    if why is not None:
+        yield Problem("", "api.listen", repr(config.api.listen), why, severity="warning")
 
 
 def _warn(warnings: Iterable[Problem]) -> None:

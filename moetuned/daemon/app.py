@@ -378,14 +378,13 @@ class App:
 
     def _all_notes(self) -> tuple[str, ...]:
         warnings = (str(problem) for problem in self._loaded.warnings)
-        devices = () if self._devices.note is None else (self._devices.note,)
         return (
             *self._notes,
             *self._roster.notes,
             *self._tuning.notes,
             *self._swap.notes,
             *self._metric_file.notes,
-            *devices,
+            *filter(None, (self._devices.note, self._api.note)),
             *self._workers.notes,
             *warnings,
         )

@@ -88,7 +88,7 @@ def run(config: str | None, state_dir: str | None, runtime_dir: str | None, verb
         app = App(loaded, paths, clock, Loop(clock), ServiceNotifier())
     except ListenError as error:
         click.echo(f"moetuned: {error}", err=True)
-        sys.exit(EXIT_REFUSED)
+        sys.exit(EXIT_USAGE if error.lasting else EXIT_REFUSED)
     sweep()  # no other daemon answers here: what is left is of one that is gone
     app.run()
 

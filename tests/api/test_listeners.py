@@ -48,17 +48,19 @@ def test_stale_socket_is_replaced_and_a_live_one_refused(tmp_path):
     path = str(tmp_path / "api.sock")
     listen_unix(path, GROUP).close()
     assert os.path.exists(path)
-    with listen_unix(path, GROUP), pytest.raises(ListenError, match="running moetuned answers"):
+    with listen_unix(path, GROUP), pytest.raises(ListenError, match="running moetuned answers") as error:
         listen_unix(path, GROUP)
+    assert not error.value.lasting, "that one may end"
     assert os.path.exists(path)
 
 
 def test_a_file_that_is_no_socket_is_never_removed(tmp_path):
     path = tmp_path / "api.sock"
     path.write_text("precious")
-    with pytest.raises(ListenError, match="is no socket"):
+    with pytest.raises(ListenError, match="is no socket") as error:
         listen_unix(str(path), GROUP)
     assert path.read_text() == "precious"
+    assert error.value.lasting
 
 
 class _Refuses:
@@ -108,8 +110,9 @@ def test_paths_that_cannot_be(path):
 
 def test_directory_that_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(ListenError, match="cannot"):
+    with pytest.raises(ListenError, match="cannot") as error:
         listen_unix(str(tmp_path / "file" / "api.sock"), GROUP)
+    assert error.value.lasting
 
 
 def test_unlink_only_ones_own(tmp_path):
@@ -153,6 +156,20 @@ def test_port_in_use():
         port = first.getsockname()[1]
         with pytest.raises(ListenError, match="another program uses it"):
             listen_tcp(f"127.0.0.1:{port}")
+
+
+@pytest.mark.parametrize(("port", "named"), [(80, True), (1024, False)])
+def test_a_port_for_which_a_right_is_missing(monkeypatch, port, named):
+    class _Refused(socket.socket):
+        def bind(self, _address):
+            raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(listeners.socket, "socket", _Refused)
+    monkeypatch.setattr(listeners, "first_open_port", lambda: 1024)
+    with pytest.raises(ListenError, match="choose another port, or false") as error:
+        listen_tcp(f"127.0.0.1:{port}")
+    for word in ("a port below 1024 needs CAP_NET_BIND_SERVICE", "a drop-in of moetuned.service"):
+        assert (word in str(error.value)) is named
 
 
 def test_peer_credentials_are_the_kernels():

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 import os
 import selectors
 import socket
@@ -16,6 +17,7 @@ from moetuned.api.server import (
     MAX_WAITING_BYTES,
     REQUEST_SECONDS,
     STUCK_SECONDS,
+    TCP_AGAIN_SECONDS,
     WRITE_SECONDS,
 )
 from moetuned.schema.history import BackendHistory, Histories
@@ -305,10 +307,31 @@ def test_a_second_daemon_is_refused_and_harms_nothing(served, tmp_path):
     assert status_of(served.ask(GET_CLOSE, "unix")) == 200
 
 
-def test_a_taken_port_leaves_no_socket_behind(served, tmp_path):
-    with pytest.raises(ListenError, match=r"api\.listen"):
-        Served(str(tmp_path.parent), f"127.0.0.1:{served.server.port}")
-    assert not os.path.exists(tmp_path.parent / "api.sock")
+def test_without_its_port_all_else_goes_on_and_it_is_had_once_it_is_free(tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        it = Served(str(tmp_path), f"127.0.0.1:{port}")
+        assert it.server.port is None
+        assert status_of(it.ask(GET_CLOSE, "unix")) == 200
+        for _ in range(3):
+            it.now += TCP_AGAIN_SECONDS
+            it.server.service(it.now)
+        assert "another program uses it" in it.server.note
+        assert [record.levelname for record in caplog.records] == ["WARNING"], "the same is said once"
+    try:
+        it.now += TCP_AGAIN_SECONDS - 1
+        it.server.service(it.now)
+        assert it.server.port is None
+        it.now += 1
+        it.server.service(it.now)
+        assert (it.server.port, it.server.note) == (port, None)
+        assert status_of(it.ask(GET_CLOSE)) == 200
+        assert caplog.messages[1:] == [f"api.listen: listening at 127.0.0.1:{port} now"]
+    finally:
+        it.close()
 
 
 def test_tcp_off(tmp_path):

@@ -46,6 +46,17 @@ def test_check_warns_without_failing(run, tmp_path):
     assert "has no effect" in result.output
 
 
+@pytest.mark.parametrize(("listen", "warned"), [("127.0.0.1:80", True), ("127.0.0.1:9843", False), (False, False)])
+def test_check_warns_of_a_port_that_the_unit_may_not_have(run, tmp_path, monkeypatch, listen, warned):
+    """Asked of systemd: a drop-in may allow it."""
+    why = "moetuned.service may not listen on a port below 1024; choose another"
+    monkeypatch.setattr("moetuned.cli.config.unit_cannot_take", lambda port: why if port == 80 else None)
+    (tmp_path / "m.yaml").write_text(json.dumps({"api": {"listen": listen}}))
+    result = run("check", str(tmp_path / "m.yaml"))
+    assert result.exit_code == 0
+    assert (f"warning: {tmp_path}/m.yaml:1: api.listen: '127.0.0.1:80': {why}" in result.output) is warned
+
+
 def test_check_of_a_missing_file_exits_1_and_says_so(run, tmp_path):
     result = run("check", str(tmp_path / "none.yaml"))
     assert result.exit_code == 1

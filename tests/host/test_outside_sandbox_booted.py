@@ -205,3 +205,46 @@ def test_what_killed_runs_have_left_is_removed_and_what_runs_is_not(booted_syste
     booted_systemd.systemctl("start", "restricted.service")
     assert int(booted_systemd.path("/run/swept").read_text()) >= 2, "and what another test has left by killing"
     assert [path.name for path in booted_systemd.path("/run/moetuned/outside").iterdir()] == [names[1]]
+
+
+SWAPS_OFF = """
+import json, os, signal
+from moetuned.host import swap_devices
+swap_devices._START = '''
+import sys, time
+if sys.argv[2] != "1":
+    print(1)
+else:
+    open("/run/begun", "w").close()
+    time.sleep(2.5)
+    open("/run/ended", "w").close()
+    print(16 if sys.argv[3] == "/busy" else 0)
+'''
+said, killed = [], []
+def watch():
+    for pid in open(f"/proc/self/task/{os.getpid()}/children").read().split():
+        if os.path.exists("/run/begun") and open(f"/proc/{pid}/comm").read() == "systemd-run\\n" and pid not in killed:
+            os.kill(int(pid), signal.SIGKILL)
+            killed.append(pid)
+for path in ("/free", "/busy"):
+    for left in ("/run/begun", "/run/ended"):
+        if os.path.exists(left):
+            os.unlink(left)
+    try:
+        swap_devices.swap_off_slowly(path, watch)
+        said.append([path, 0, os.path.exists("/run/ended")])
+    except OSError as error:
+        said.append([path, error.errno, os.path.exists("/run/ended")])
+json.dump([said, len(killed)], open("/run/said.json", "w"))
+"""
+
+
+def test_a_swap_off_whose_systemd_run_is_killed_is_waited_for(booted_systemd: BootedSystemd) -> None:
+    """With a program in place of swapoff(2): the machine's swap is not the test's."""
+    booted_systemd.start_bus()
+    booted_systemd.write("/run/driver.py", SWAPS_OFF)
+    booted_systemd.write("/run/systemd/system/restricted.service", UNIT)
+    booted_systemd.systemctl("daemon-reload")
+    booted_systemd.systemctl("start", "restricted.service")
+    said = json.loads(booted_systemd.path("/run/said.json").read_text())
+    assert said == [[["/free", 0, True], ["/busy", 16, True]], 2]
