@@ -89,7 +89,7 @@ rm -rf "$unpacked"
 
 # The guest: no network, no logins, nothing at boot that a test does not need.
 cp -R "$here/guest/." "$root/"
-chown -R root:root "$root/etc/systemd" "$root/usr/local" "$root/etc/sudoers.d"
+chown -R root:root "$root/etc/systemd" "$root/etc/udev" "$root/usr/local" "$root/etc/sudoers.d"
 chmod 0755 "$root/usr/local/sbin/agent"
 chmod 0440 "$root/etc/sudoers.d/newcomer"
 chroot "$root" useradd --create-home --shell /bin/bash newcomer

@@ -216,8 +216,6 @@ class Machine:
         while "hello" not in self._agent.receive(until):
             pass
         self.settle()
-        # Its disks are SSDs. Not later: the kernel then sets their read-ahead anew, which moetuned takes for somebody else's change.
-        self.run("for disk in /sys/block/vd*; do echo 0 >$disk/queue/rotational; done")
         self.run("until systemctl is-system-running | grep -Eq 'running|degraded'; do sleep 0.3; done", BOOT_SECONDS)
 
     def settle(self) -> None:
