@@ -34,6 +34,7 @@ EXIT_NO = 1
 EXIT_USAGE = 2
 EXIT_REFUSED = 4
 
+_DAEMON_SECONDS = 2.0
 _JOURNAL_START = b'{"record":'
 
 _Command = TypeVar("_Command", bound=Callable[..., None])
@@ -155,8 +156,23 @@ def checked_config(options: Options) -> tuple[Config, tuple[str, ...]]:
 def targets_of(options: Options, config: Config) -> Targets:
     """The models and cgroups that settings are found by, under the root that is looked at."""
     if options.root == "/":
-        return find_targets(config)
+        return find_targets(config, _running_cgroups(config))
     return find_targets(config, slice_of=lambda path: _inside(options.root, path))
+
+
+def _running_cgroups(config: Config) -> dict[str, str]:
+    """The cgroups of backends that run, by name, from the daemon; only it knows them. Empty where none is asked for, or none answers."""
+    if all(one.memory_low is None and one.io_weight is None for one in config.backends):
+        return {}
+    from moetuned.api.client import Client
+    from moetuned.api.errors import DaemonError
+    from moetuned.api.socket_path import find_socket
+
+    try:
+        found = Client(find_socket(os.environ), _DAEMON_SECONDS).status()
+    except DaemonError:
+        return {}
+    return {one.name: one.cgroup for one in found.backends if one.cgroup is not None}
 
 
 def _inside(root: str, path: str) -> ModelTarget:

@@ -1,15 +1,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import click
+import msgspec
 import pytest
 from fakes.gguf_bytes import gguf_bytes, moe_metadata, moe_tensors
 
+from moetuned.api.client import Client
+from moetuned.api.errors import DaemonError
 from moetuned.cli import tune_options
 from moetuned.cli.tune_options import Options, options_of
 from moetuned.parse.config_problem import ConfigError
-from moetuned.schema.config import Profile
+from moetuned.schema.config import Backend, Config, Profile
 from moetuned.state.undo_journal import JournalContents
 
 
@@ -104,3 +108,32 @@ def test_on_a_narrow_terminal_the_last_cell_stands_below(
     lines = capsys.readouterr().out.splitlines()
     assert lines[1] == "vm.dirty_ratio"
     assert max(map(len, lines)) <= 40
+
+
+@pytest.mark.parametrize("settings", [{"memory_low": "1GiB"}, {"io_weight": 500}])
+def test_cgroups_of_backends_that_run_are_the_daemons_to_tell(
+    settings: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    views = (SimpleNamespace(name="glm", cgroup="/sys/fs/cgroup/ai/glm"), SimpleNamespace(name="qwen", cgroup=None))
+    monkeypatch.setattr(Client, "status", lambda _self: SimpleNamespace(backends=views))
+    entries = [{"name": "glm", **settings}, {"name": "qwen", **settings}]
+    asked = Config(backends=msgspec.convert(entries, list[Backend]))
+    targets = tune_options.targets_of(given(), asked)
+    assert [(one.backend, one.directory) for one in targets.cgroups] == [
+        ("glm", "/sys/fs/cgroup/ai/glm"),
+        ("qwen", None),
+    ]
+    # Of another root no daemon of this machine knows anything.
+    elsewhere = tune_options.targets_of(given(root=str(tmp_path)), asked)
+    assert [one.directory for one in elsewhere.cgroups] == [None, None]
+
+
+def test_a_daemon_is_asked_only_where_a_cgroup_is_and_may_be_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(_self: Client) -> None:
+        raise DaemonError("no daemon answers")
+
+    monkeypatch.setattr(Client, "status", gone)
+    asked = Config(backends=[Backend("glm", memory_low="1GiB")])
+    assert [one.directory for one in tune_options.targets_of(given(), asked).cgroups] == [None]
+    monkeypatch.setattr(Client, "status", lambda _self: pytest.fail("asked for nothing"))
+    assert tune_options.targets_of(given(), Config(backends=[Backend("glm")])).cgroups == ()
