@@ -16,7 +16,7 @@ from moetuned.cli import setup_deeds, setup_dialog
 from moetuned.cli.backend_adopt import adopt_unit
 from moetuned.cli.backend_client import fail, on_a_terminal, say
 from moetuned.cli.progress_line import Elapsed
-from moetuned.cli.setup_facts import CONFIG_PATH, gather, load_checked
+from moetuned.cli.setup_facts import CONFIG_PATH, gather, load_checked, overruled
 from moetuned.cli.tune_options import print_json
 from moetuned.decide.setup_plan import make_plan, only_watched, undo_deeds
 from moetuned.decide.setup_questions import chosen
@@ -215,9 +215,17 @@ def _check_config(plan: SetupPlan) -> None:
         if deed.target == CONFIG_PATH:
             try:
                 load_checked({CONFIG_PATH: deed.after})
+                lost = overruled(deed.after) if deed.after is not None else ()
             except ConfigError as error:
                 click.echo(str(error), err=True)
                 fail("moetuned would not start with this config. Nothing was written", EXIT_NO)
+            for key, path in lost[:1]:
+                directory, name = os.path.split(path)
+                fail(
+                    f"{path} is read after {CONFIG_PATH}, so what it says under {key} would count and your answers would not. Let it be read "
+                    f"before: mv {path} {directory}/40-{name}. Then run setup again. Nothing was written",
+                    EXIT_NO,
+                )
 
 
 def _confirmed(question: str) -> bool:
