@@ -140,8 +140,10 @@ def _do(deed: PlannedDeed) -> None:
             _systemctl("enable", deed.target)
             with contextlib.suppress(ProgramError):  # one that failed too often would not be started (StartLimitBurst=)
                 _systemctl("reset-failed", deed.target)
+            _forget_restarts(deed.target)
             _systemctl("restart", deed.target)
         case Step.RESTART_BACKEND:
+            _forget_restarts(deed.target)
             _systemctl("try-restart", deed.target)
         case Step.STOP_BACKEND:
             stop_unit(deed.target)
@@ -165,11 +167,19 @@ def stop_unit(unit: str) -> None:
         _systemctl("reset-failed", unit)
     if unit == SERVICE:
         return
-    name = unit.partition("@")[2].removesuffix(".service")
     with contextlib.suppress(OSError, ValueError):
-        remove_unit_state(name)
+        remove_unit_state(_name_in(unit))
+    _forget_restarts(unit)
+
+
+def _forget_restarts(unit: str) -> None:
+    """What an earlier restart, by relief or by hand, gave it goes before its own file of variables, so before what was answered."""
     with contextlib.suppress(OSError, ValueError):
-        forget(name, DIRECTORY)
+        forget(_name_in(unit), DIRECTORY)
+
+
+def _name_in(unit: str) -> str:
+    return unit.partition("@")[2].removesuffix(".service")
 
 
 def take_back(deeds: Sequence[PlannedDeed], record: SetupRecord, state: str, say: Say) -> list[str]:

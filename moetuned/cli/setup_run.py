@@ -17,7 +17,7 @@ from moetuned.cli import setup_deeds, setup_dialog
 from moetuned.cli.backend_adopt import adopt_unit
 from moetuned.cli.backend_client import fail, on_a_terminal, say
 from moetuned.cli.progress_line import Elapsed
-from moetuned.cli.setup_facts import CONFIG_PATH, gather, load_checked
+from moetuned.cli.setup_facts import CONFIG_PATH, gather, load_checked, overruled
 from moetuned.cli.setup_wait import wait_for_units
 from moetuned.cli.text_width import printable
 from moetuned.cli.tune_options import print_json
@@ -237,9 +237,17 @@ def _check_config(report: SetupReport, wanted: Wanted) -> None:
         if deed.target == CONFIG_PATH:
             try:
                 load_checked({CONFIG_PATH: deed.after})
+                lost = overruled(deed.after) if deed.after is not None else ()
             except ConfigError as error:
                 sentence = "moetuned would not start with this config. Nothing was written"
                 _end(sentence, EXIT_NO, wanted, report, str(error))
+            for key, path in lost[:1]:
+                directory, name = os.path.split(path)
+                sentence = (
+                    f"{path} is read after {CONFIG_PATH}, so what it says under {key} would count and your answers would not. Let it be read "
+                    f"before: mv {path} {directory}/40-{name}. Then run setup again. Nothing was written"
+                )
+                _end(sentence, EXIT_NO, wanted, report)
 
 
 def _confirmed(question: str) -> bool:

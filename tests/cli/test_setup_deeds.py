@@ -30,7 +30,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(setup_deeds, "run_program", run_program)
     monkeypatch.setattr(setup_deeds, "reload_units", lambda: None)
-    monkeypatch.setattr(setup_deeds, "forget", lambda *_: None)
+    monkeypatch.setattr(setup_deeds, "forget", lambda name, _: found.append(f"forget {name}"))
     monkeypatch.setattr(setup_deeds, "remove_unit_state", lambda *_: None)
     monkeypatch.setattr(
         setup_deeds,
@@ -55,9 +55,8 @@ def test_files_then_units_then_the_service(tmp_path: Path, asked: list[str]) -> 
     )
     assert path.read_text() == "new"
     assert asked == [
-        "enable moetuned-backend@glm.service", "reset-failed moetuned-backend@glm.service", "restart moetuned-backend@glm.service",
-        "enable moetuned.service", "start moetuned.service",
-        "reload moetuned.service",
+        "enable moetuned-backend@glm.service", "reset-failed moetuned-backend@glm.service", "forget glm",
+        "restart moetuned-backend@glm.service", "enable moetuned.service", "start moetuned.service", "reload moetuned.service",
     ]  # fmt: skip
     assert len(done) == 4
     assert read_record(str(tmp_path / "state")).files == ("x",)
@@ -222,3 +221,8 @@ def test_who_has_yet_to_be_told_is_remembered(tmp_path: Path, asked: list[str]) 
     assert read_record(str(tmp_path / "state")) == record, "all of them once more: that does no harm"
     do(tmp_path, told, record=record)
     assert read_record(str(tmp_path / "state")) == SetupRecord(pending=("broken.service",))
+
+
+def test_what_an_earlier_restart_gave_it_does_not_go_before_what_was_answered(tmp_path: Path, asked: list[str]) -> None:
+    do(tmp_path, PlannedDeed(Step.RESTART_BACKEND, "moetuned-backend@glm.service", "why"))
+    assert asked == ["forget glm", "try-restart moetuned-backend@glm.service"]

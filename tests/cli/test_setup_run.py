@@ -62,6 +62,19 @@ def test_a_config_that_would_be_refused_is_not_written(
     assert not (root / "state").exists()
 
 
+def test_what_a_later_file_would_overrule_is_not_written(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(setup_run, "load_checked", lambda _: None)
+    monkeypatch.setattr(setup_run, "overruled", lambda _: (("alerts", "/etc/moetuned/conf.d/alerts.yaml"),))
+    with pytest.raises(SystemExit) as ended:
+        run_setup(Wanted(yes=True))
+    said = capsys.readouterr().err
+    assert ended.value.code == 1
+    assert "mv /etc/moetuned/conf.d/alerts.yaml /etc/moetuned/conf.d/40-alerts.yaml" in " ".join(said.split())
+    assert not (root / "state").exists()
+
+
 def test_a_config_that_is_wrong_already(
     root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
