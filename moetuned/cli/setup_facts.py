@@ -7,11 +7,11 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
-import yaml
 
 from moetuned import backends, tunables
 from moetuned.cli.backend_adopt import name_of_unit
 from moetuned.cli.estimate_facts import Question, answer
+from moetuned.cli.setup_own_config import CONFIG_PATH, load_checked
 from moetuned.decide.setup_config import UNDO, environment_of, launch_words, unit_of
 from moetuned.decide.setup_plan import SERVICE, environment_file
 from moetuned.decide.unit_command import CommandError, read_command
@@ -19,7 +19,7 @@ from moetuned.gguf.header import GgufError
 from moetuned.gguf.split_files import split_name
 from moetuned.host.backend_flags import find_program
 from moetuned.host.backend_search import FoundServer, find_servers, free_port
-from moetuned.host.config_files import DEFAULT_PATH, LoadedConfig, load_files
+from moetuned.host.config_files import DEFAULT_PATH
 from moetuned.host.disk_measure import MeasureError
 from moetuned.host.fs import RealFS
 from moetuned.host.machine import MachineError
@@ -52,7 +52,6 @@ from moetuned.schema.supervise import SuperviseContainer, SuperviseProcess, Supe
 from moetuned.schema.tunable import StepKind, Targets
 from moetuned.schema.units import format_bytes
 
-CONFIG_PATH = "/etc/moetuned/conf.d/50-setup.yaml"
 HOOKS = "/etc/moetuned/hooks.d"
 _MOST_JUDGED = 12
 _MIB = 1 << 20
@@ -116,45 +115,6 @@ def _config_closed() -> bool:
 
 def _config(instead: Mapping[str, str | None]) -> Config:
     return load_checked(instead)
-
-
-def load_checked(instead: Mapping[str, str | None]) -> Config:
-    """The config with these texts in place of files, checked as the daemon does. Raises ConfigError."""
-    return _loaded(instead).config
-
-
-def overruled(text: str) -> tuple[tuple[str, str], ...]:
-    """What this text of setup's own file says, and a file that is read after it says otherwise: (key, that file). Raises ConfigError."""
-    whole = _loaded({CONFIG_PATH: text})
-    later = whole.files[whole.files.index(CONFIG_PATH) + 1 :]
-    alone = load_checked({CONFIG_PATH: text, **dict.fromkeys(later)})
-    found = []
-    for key in yaml.safe_load(text):
-        for path in later:
-            beside = load_checked({CONFIG_PATH: text, **{each: None for each in later if each != path}})
-            if _said(beside, key) != _said(alone, key):
-                found.append((key, path))
-    return tuple(found)
-
-
-def _said(config: Config, key: str) -> object:
-    match key:
-        case "tuning":
-            return config.tuning.profile
-        case "relief":
-            return config.relief.mode
-    return getattr(config, key)
-
-
-def _loaded(instead: Mapping[str, str | None]) -> LoadedConfig:
-    return load_files(
-        None,
-        tunables.known_sysctls(),
-        DEFAULT_PATH,
-        known_kinds=backends.names(),
-        further=(tunables.check_tuning,),
-        instead=instead,
-    )
 
 
 def _with_named(found: Search, named: Sequence[str]) -> Search:

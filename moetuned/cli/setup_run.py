@@ -17,7 +17,8 @@ from moetuned.cli import setup_deeds, setup_dialog
 from moetuned.cli.backend_adopt import adopt_unit
 from moetuned.cli.backend_client import fail, on_a_terminal, say
 from moetuned.cli.progress_line import Elapsed
-from moetuned.cli.setup_facts import CONFIG_PATH, gather, load_checked, overruled
+from moetuned.cli.setup_facts import gather
+from moetuned.cli.setup_own_config import CONFIG_PATH, load_checked, overruled
 from moetuned.cli.setup_wait import wait_for_units
 from moetuned.cli.text_width import printable
 from moetuned.cli.tune_options import print_json

@@ -76,7 +76,7 @@ def test_broken_off_at_any_question_nothing_is_written(answered: int) -> None:
         for asked in questions[:answered]:
             answer(terminal, asked, "")
         terminal.until(lambda: _asks(terminal, questions[answered]), "asks")
-        terminal.type("\x03")
+        terminal.interrupt()
         assert terminal.ends() == 130
         said = terminal.written.decode()
         assert "Nothing was written." in said

@@ -13,6 +13,7 @@ import subprocess
 import termios
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 from fakes.terminal_picture import TerminalPicture
 
@@ -61,6 +62,12 @@ class OwnTerminal:
 
     def type(self, text: str) -> None:
         os.write(self.master, text.encode())
+
+    def interrupt(self) -> None:
+        """Ctrl-C at a prompt, as a person types it: once the program waits there. Between writing a prompt and waiting, Python takes it in silence."""
+        stat = Path(f"/proc/{self.process.pid}/stat")
+        self.until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "S", "waits")
+        self.type("\x03")
 
     def read(self, wait_seconds: float = 0.0) -> bool:
         """Take what is there; False at the end."""
