@@ -124,14 +124,9 @@ def test_heat_over_a_reboot(start: Start, serving: Path, models: Path, step: Ste
     with step("what of the experts is used is learned and kept"):
         configure(machine, warm={"enabled": True})
         machine.run(
-<<<<<<< HEAD
-            f"systemctl enable {UNIT}; systemctl set-property {UNIT} MemoryMax=380M; systemctl restart moetuned {UNIT}",
-=======
-            "echo 'LABEL=models /models ext4 ro,noload 0 0' >>/etc/fstab; sync;"
-            f" systemctl enable {UNIT}; systemctl set-property {UNIT} MemoryMax=300M;"
+            f"systemctl enable {UNIT}; systemctl set-property {UNIT} MemoryMax=300M;"
             # What is in memory already would not count for the unit, and the model would fit.
             f" systemctl stop {UNIT}; echo 3 >/proc/sys/vm/drop_caches; systemctl restart moetuned {UNIT}",
->>>>>>> vm3
             180,
         )
         until_idle(machine)

@@ -11,11 +11,15 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import Start, Step
+from conftest import FULL, Start, Step
 from machine import Machine
 from package import CLONE, ROOT, bring_clone
 
-pytestmark = [pytest.mark.vm, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.vm,
+    pytest.mark.timeout(1500),
+    pytest.mark.skipif(not FULL, reason="builds moetuned on emulated processors, ten minutes: FULL=1"),
+]
 
 LIMIT_SECONDS = 180
 
