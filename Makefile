@@ -8,8 +8,6 @@ FUZZ_SECONDS ?= 600
 RELIEF ?= stand-in
 MINUTES ?= 30
 export PYTHON PREFIX DESTDIR
-# Of test-system.
-export FULL LANES RELEASE KERNEL MGLRU SEED RUNS MIRROR WHEELS BUILD DIST VERSION
 
 .PHONY: help demo test test-system lint bench fuzz relief-matrix soak docs install uninstall deb dist clean
 
