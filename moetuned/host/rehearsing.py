@@ -21,7 +21,7 @@ from moetuned.host import rehearsals
 from moetuned.host.rehearsal_answers import no, of_error, unknown
 from moetuned.schema.capability import Answer, Capability, Found, Need, RehearsalFacts
 
-TRY_SECONDS = 4.0
+TRY_SECONDS = 8.0
 """What takes longer is not known. All take milliseconds on a machine that has time."""
 COLLECT_SECONDS = 0.5
 """What was killed and has not ended by then is left to end when the kernel lets it."""
