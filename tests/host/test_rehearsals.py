@@ -286,6 +286,23 @@ def refuse(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
         monkeypatch.setattr(f"{place}.ctypes.get_errno", lambda: errno.EPERM)
 
 
+@pytest.mark.parametrize(
+    ("number", "answer"), [(errno.ENXIO, Answer.YES), (errno.EACCES, Answer.YES), (errno.ENOENT, Answer.UNKNOWN)]
+)
+def test_a_log_that_is_hidden_in_the_unit_is_read_outside(
+    monkeypatch: pytest.MonkeyPatch, number: int, answer: Answer
+) -> None:
+    place = "moetuned.host.rehearsals.kernel_log"
+
+    def hidden(path: str, _flags: int) -> int:
+        raise OSError(number, os.strerror(number), path)
+
+    monkeypatch.setattr(f"{place}.can_leave", lambda: True)
+    monkeypatch.setattr(f"{place}.error_outside", lambda *_words: 0)
+    monkeypatch.setattr(f"{place}.os.open", hidden)
+    assert rehearsals.load("kernel_log").rehearse(Need("/dev/kmsg", (Action.OBSERVE,)), EVERYTHING).answer is answer
+
+
 def test_child_limits_that_may_be_raised_by_nobody() -> None:
     """Its own limit stays: each try is a process of its own."""
     low = RehearsalFacts(backends=(BackendNeeds("a", "process", limits=ResourceLimits(core=0)),))

@@ -13,6 +13,7 @@ Do: CAP_SYSLOG in `CapabilityBoundingSet=`, `ProtectKernelLogs=no` and `DeviceAl
 
 from __future__ import annotations
 
+import errno
 import os
 
 from moetuned.host.kernel_log import KERNEL_LOG
@@ -36,7 +37,8 @@ def rehearse(need: Need, _facts: RehearsalFacts) -> Found:
     try:
         os.close(os.open(need.subject, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
     except OSError as error:
-        if error.errno in REFUSALS and can_leave():
+        # ENXIO: what systemd puts in the place of a device that it hides, for one with CAP_DAC_OVERRIDE (ProtectKernelLogs=).
+        if (error.errno in REFUSALS or error.errno == errno.ENXIO) and can_leave():
             there = error_outside(_OUTSIDE, need.subject)
             return (
                 YES
