@@ -180,7 +180,7 @@ def test_both_ways_to_remove_it_take_the_same_with_them():
     """What a purge of the package removes is removed here, but /etc/moetuned with what was edited there, and logs."""
     purge = (ROOT / "scripts/debian/postrm").read_text()
     own = (ROOT / "scripts/uninstall.sh").read_text()
-    paths = set(re.findall(r"(?:/var/lib|/run)/\S+", purge.partition("rm -f ")[0]))
+    paths = set(re.findall(r"(?:/var/lib|/run)/[^\s:]+", purge.partition("rm -f ")[0]))
     assert len(paths) == 6
     assert {path for path in paths if path not in own} == set()
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 import yaml
-from fakes.booted_systemd import BootedSystemd
+from fakes.booted_systemd import UNITS_SEE, BootedSystemd
 
 from moetuned.host.privileged_port import first_open_port
 
@@ -30,7 +30,7 @@ SYSTEMD = ROOT / "systemd"
 HOUSE = "/opt/house"
 KNOB = "/proc/sys/vm/vfs_cache_pressure"
 LIMIT_SECONDS = 90.0
-ENVIRONMENT = f"Environment=PYTHONPATH={HOUSE}"
+ENVIRONMENT = f"Environment=PYTHONPATH={HOUSE}\n{UNITS_SEE}"
 CTL = f'{sys.executable} -c "import sys; from moetuned.cli.main import run; sys.exit(run(sys.argv[1:]))"'
 DROP_IN = f"""\
 [Service]

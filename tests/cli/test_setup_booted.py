@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes.booted_systemd import PYTHON_PATH, ROOT, BootedSystemd
+from fakes.booted_systemd import PYTHON_PATH, ROOT, UNITS_SEE, BootedSystemd
 
 from moetuned.decide.setup_config import quoted
 
@@ -79,6 +79,7 @@ def installed(booted_systemd: BootedSystemd) -> BootedSystemd:
     unit = (ROOT / "systemd/moetuned-backend@.service").read_text()
     unit = unit.replace("ExecStart=llama-server", "ExecStart=/opt/bin/llama-server")
     machine.write("/etc/systemd/system/moetuned-backend@.service", unit)
+    machine.write("/etc/systemd/system/moetuned-backend@.service.d/seen.conf", f"[Service]\n{UNITS_SEE}\n")
     machine.systemctl("daemon-reload")
     return machine
 

@@ -24,6 +24,10 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent.parent
 PYTHON_PATH = ":".join(dict.fromkeys((str(ROOT), *filter(os.path.isabs, os.environ.get("PYTHONPATH", "").split(":")))))
 """Where Python finds the project and what it needs, for units, too."""
+UNITS_SEE = "BindReadOnlyPaths=" + " ".join(
+    sorted({each for each in (str(ROOT), sys.prefix) if each.startswith(("/tmp/", "/var/tmp/"))})
+)
+"""For a drop-in: where the tests run from a checkout in /tmp, units with a /tmp of their own (PrivateTmp=) see it all the same."""
 _PROGRAMS = ("unshare", "nsenter", "mount", "pivot_root", "systemctl")
 _INIT = "/usr/lib/systemd/systemd"
 _ETC = ("passwd", "group", "nsswitch.conf", "ld.so.cache", "alternatives")
