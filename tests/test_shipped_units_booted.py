@@ -348,6 +348,7 @@ def test_conversations_of_a_backends_unit_go_on_after_a_restart(house: House) ->
     try:
         until(lambda: view(house, "glm").get("verdict", {}).get("phase") == "idle", "it is ready")
         until(lambda: view(house, "glm").get("context", {}).get("now") == 8192, "what it is")
+        until(lambda: view(house, "glm").get("model_bytes"), "its model is known")
         ask = ("-m", "moetuned.simulator", "ask", "http://127.0.0.1:8084", "--tokens", "4", "--prompt-tokens", "300")
         machine.run(sys.executable, *ask)
         machine.moetunectl("backend", "restart", "glm", "--context", "4096", "--yes")
