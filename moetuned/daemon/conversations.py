@@ -31,6 +31,13 @@ class Conversations:
         """See `decide.slot_saving`."""
         return why_lost(self._facts(), now, then)
 
+    def go_on(self, now: LaunchPlan, then: LaunchPlan) -> bool:
+        """Whether those that fit are saved at a restart that begins now; where not, why is in the log."""
+        why = self.why_lost(now, then)
+        if why is not None:
+            log.info("%s: no conversation goes on after this restart: %s", self._name, why)
+        return why is None
+
     def sweep(self) -> None:
         """Remove what an earlier daemon left, once."""
         facts = self._facts()

@@ -170,7 +170,7 @@ class Supervisor(NotedRestarts, abc.ABC):
 
     def _drain_now(self, waiting: Waiting, seconds: float, end_seconds: float | None) -> None:
         plan, hurry = waiting.plan, waiting.cause is RestartCause.RELIEF
-        kept = self.conversations is not None and self.conversations.why_lost(self.state.plan, plan) is None
+        kept = self.conversations is not None and self.conversations.go_on(self.state.plan, plan)
         now = self._clock.monotonic()
         if self.state.stage is not sv.Stage.READY or seconds <= 0:
             self._begin_restart(now)

@@ -122,6 +122,9 @@ class FakeConversations:
         self.did: list[str] = []
         self.done: Callable[..., None] = lambda *_: None
 
+    def go_on(self, now: sv.LaunchPlan, then: sv.LaunchPlan) -> bool:
+        return self.why_lost(now, then) is None
+
     def why_lost(self, now: sv.LaunchPlan, then: sv.LaunchPlan) -> str | None:
         return self.lost
 

@@ -68,6 +68,15 @@ def test_nothing_unknown_is_saved(rig: Rig, missing: str) -> None:
     assert (rig.done, rig.workers.keys()) == ([(0, 0)], [])
 
 
+def test_why_none_goes_on_is_in_the_log(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    assert rig.own.go_on(THEN, THEN)
+    assert caplog.text == ""
+    rig.facts = msgspec.structs.replace(FACTS, kv_bytes_per_token=None)
+    assert not rig.own.go_on(THEN, THEN)
+    assert "glm: no conversation goes on after this restart: how large they are is not known" in caplog.text
+
+
 def test_files_that_are_not_needed_go(rig: Rig) -> None:
     rig.save()
     rig.workers.finish("saving", SAVED)
