@@ -9,7 +9,6 @@ stands for here, with their values computed; and `warn(value)` gives what is to 
 from __future__ import annotations
 
 import importlib
-import inspect
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import ModuleType
@@ -23,6 +22,7 @@ from moetuned.host.tunable_files import read_for_plan
 from moetuned.parse.config_problem import Problem
 from moetuned.parse.config_values import overlay_of
 from moetuned.parse.kernel_command_line import decided_settings
+from moetuned.parse.manual_entry import manual_entry
 from moetuned.schema.config import Config, Profile, Tuning
 from moetuned.schema.tunable import Bound, Cell, Manual, PlannedStep, Reading, Targets, Tunable, TunableSpec, Wanted
 
@@ -51,16 +51,7 @@ def load(module_name: str) -> Tunable:
 
 def parse_manual(docstring: str) -> Manual:
     """The manual entry in a module's docstring; a paragraph that is missing is empty."""
-    found = dict.fromkeys(_PARAGRAPHS, "")
-    summary = ""
-    for paragraph in inspect.cleandoc(docstring).split("\n\n"):
-        text = " ".join(paragraph.split())
-        for field, heading in _PARAGRAPHS.items():
-            if text.startswith(heading):
-                found[field] = text.removeprefix(heading).strip()
-                break
-        else:
-            summary = summary or text
+    summary, found = manual_entry(docstring, _PARAGRAPHS)
     return Manual(summary=summary, **found)
 
 

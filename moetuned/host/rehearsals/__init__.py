@@ -9,13 +9,13 @@ process of its own that may be killed for it, changes nothing and leaves nothing
 from __future__ import annotations
 
 import importlib
-import inspect
 import pkgutil
 from collections.abc import Callable
 from types import ModuleType
 
 import msgspec
 
+from moetuned.parse.manual_entry import manual_entry
 from moetuned.schema.capability import Found, Need, RehearsalFacts
 
 _PARAGRAPHS = {"actions": "For:", "tried": "Tried:", "no": "No:", "unknown": "Unknown:", "cure": "Do:"}
@@ -55,14 +55,5 @@ def load(name: str) -> Rehearsal:
 
 def parse_manual(docstring: str) -> Manual:
     """The manual entry in a docstring; a paragraph that is missing is empty."""
-    found = dict.fromkeys(_PARAGRAPHS, "")
-    summary = ""
-    for paragraph in inspect.cleandoc(docstring).split("\n\n"):
-        text = " ".join(paragraph.split())
-        for field, heading in _PARAGRAPHS.items():
-            if text.startswith(heading):
-                found[field] = text.removeprefix(heading).strip()
-                break
-        else:
-            summary = summary or text
+    summary, found = manual_entry(docstring, _PARAGRAPHS)
     return Manual(summary=summary, **found)
