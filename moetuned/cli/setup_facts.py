@@ -12,7 +12,7 @@ from moetuned import backends, tunables
 from moetuned.cli.backend_adopt import name_of_unit
 from moetuned.cli.estimate_facts import Question, answer
 from moetuned.cli.setup_own_config import CONFIG_PATH, load_checked
-from moetuned.decide.setup_config import UNDO, environment_of, launch_words, unit_of
+from moetuned.decide.setup_config import UNDO, launch_words, unit_of
 from moetuned.decide.setup_plan import SERVICE, environment_file
 from moetuned.decide.unit_command import CommandError, read_command
 from moetuned.gguf.header import GgufError
@@ -43,6 +43,7 @@ from moetuned.host.systemd_unit import unit_files, unit_status
 from moetuned.host.trusted_path import distrust
 from moetuned.host.tuning_targets import model_target
 from moetuned.parse.config_values import url_port
+from moetuned.parse.environment_file import parse_environment_file
 from moetuned.parse.persisted_file import Standing, standing
 from moetuned.parse.unit_file import merge_service
 from moetuned.schema.config import Backend, Config, Profile, Tuning
@@ -273,8 +274,7 @@ class _Candidates:
                 self.found.append(Candidate(entry.name, Way.KEPT, "as it was set up", model=entry.model, entry=entry))
 
     def _created_before(self, entry: Backend) -> Candidate:
-        environment = environment_of(self._texts[environment_file(entry.name)])
-        values = dict(environment)
+        values = parse_environment_file(self._texts[environment_file(entry.name)])
         number = {
             name: int(values[key])
             for name, key in (("context", "MOETUNED_CONTEXT"), ("slots", "MOETUNED_SLOTS"))
@@ -287,7 +287,7 @@ class _Candidates:
         about = f"unit {unit_of(entry.name)}, {_short(model or '?')}, {'runs' if runs else 'does not run'}"
         return Candidate(
             entry.name, Way.CREATED, about, unit=None, model=model, runs=runs, context=number.get("context"), slots=number.get("slots"),
-            environment=environment, entry=entry,
+            environment=tuple(values.items()), entry=entry,
         )  # fmt: skip
 
     def add_models(self, models: Sequence[ModelOnDisk]) -> None:

@@ -27,6 +27,7 @@ from moetuned.decide.setup_questions import (
     chosen,
     kinds_of,
 )
+from moetuned.parse.environment_file import in_double_quotes
 from moetuned.parse.persisted_file import with_header
 from moetuned.schema.alert import Alert, DesktopAlert, ExecAlert, MailAlert, NtfyAlert, kind_of_sink
 from moetuned.schema.config import Backend, Context
@@ -231,20 +232,7 @@ def quoted(value: str) -> str:
         raise ValueError("has characters in it that cannot be printed")
     if _PLAIN.fullmatch(value):
         return value
-    return '"' + re.sub(r'(["\\$`])', r"\\\1", value) + '"'
-
-
-def environment_of(text: str) -> tuple[tuple[str, str], ...]:
-    """What `environment_text` wrote, in order."""
-    found = []
-    for line in text.split("\n"):
-        name, equals, value = line.partition("=")
-        if not equals or name.startswith("#"):
-            continue
-        if value.startswith('"'):
-            value = re.sub(r"\\(.)", r"\1", value[1:-1])
-        found.append((name, value))
-    return tuple(found)
+    return in_double_quotes(value)
 
 
 def launch_words(command: Sequence[str]) -> tuple[str, ...]:

@@ -26,6 +26,7 @@ import msgspec
 from moetuned.host.outside_remains import DIRECTORY
 from moetuned.host.service_manager import is_booted
 from moetuned.host.system_program import find_program
+from moetuned.parse.environment_file import in_double_quotes
 
 if TYPE_CHECKING:
     from moetuned.host.bounded_program import Identity
@@ -37,6 +38,7 @@ SPARE_SECONDS = 15.0
 STOP_SECONDS = 150.0
 """At a stop: what the daemon has (TimeoutStopSec= of its unit), and what ending the program takes."""
 _ASK_SECONDS = 10.0
+_ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"}
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SERVICE = re.compile(r"[A-Za-z0-9:_.\\@][A-Za-z0-9:_.\\@-]*\.service")
 _END = re.compile(r"(exited|killed|dumped) ([A-Z0-9+-]{1,12})\n")
@@ -86,46 +88,18 @@ class Outside:
         """Use `leave`."""
         self.unit = unit
         self.argv = argv
-        self.environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"}
+        self.environment = _ENVIRONMENT
         """What systemd-run itself gets."""
         self._directory = directory
 
     def signal(self, number: int) -> None:
         """Send a signal to all that runs in the unit. Blocks for at most 10 s."""
-        systemctl = find_program("systemctl")
-        if systemctl is None:
-            return
-        name = signal.Signals(number).name
-        with contextlib.suppress(OSError, subprocess.SubprocessError):
-            subprocess.run(
-                (systemctl, "--no-ask-password", "kill", f"--signal={name}", "--", self.unit),
-                env=self.environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                timeout=_ASK_SECONDS,
-                check=False,
-            )
+        _ask_manager("kill", f"--signal={signal.Signals(number).name}", "--", self.unit)
 
     def runs(self) -> bool:
         """Whether the unit runs, also where systemd-run is gone. Blocks for at most 10 s."""
-        systemctl = find_program("systemctl")
-        if systemctl is None:
-            return False
-        command = (systemctl, "--no-ask-password", "show", "--value", "--property=ActiveState", "--", self.unit)
-        try:
-            said = subprocess.run(
-                command,
-                env=self.environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                timeout=_ASK_SECONDS,
-                check=False,
-            ).stdout
-        except (OSError, subprocess.SubprocessError):
-            return False
-        return said.strip() in _RUNNING
+        said = _ask_manager("show", "--value", "--property=ActiveState", "--", self.unit)
+        return said is not None and said.strip() in _RUNNING
 
     def end(self) -> End | None:
         """How the program ended, once systemd-run has; None: it was never started.
@@ -153,13 +127,23 @@ class Outside:
 
 def ended_units(units: Sequence[str]) -> frozenset[str]:
     """Those that do not run (any more), as far as the manager says so. Blocks for at most 10 s."""
+    said = _ask_manager("show", "--property=Id,ActiveState", "--", *units)
+    if said is None:
+        return frozenset()
+    told = (dict(line.partition(b"=")[::2] for line in each.splitlines()) for each in said.split(b"\n\n"))
+    ended = {each.get(b"Id") for each in told if each.get(b"ActiveState") in (b"inactive", b"failed")}
+    return frozenset(unit for unit in units if unit.encode() in ended)
+
+
+def _ask_manager(*arguments: str) -> bytes | None:
+    """What systemctl prints, whatever its exit code; None: it cannot be run, or does not end within 10 s."""
     systemctl = find_program("systemctl")
     if systemctl is None:
-        return frozenset()
+        return None
     try:
-        said = subprocess.run(
-            (systemctl, "--no-ask-password", "show", "--property=Id,ActiveState", "--", *units),
-            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"},
+        return subprocess.run(
+            (systemctl, "--no-ask-password", *arguments),
+            env=_ENVIRONMENT,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -167,10 +151,7 @@ def ended_units(units: Sequence[str]) -> frozenset[str]:
             check=False,
         ).stdout
     except (OSError, subprocess.SubprocessError):
-        return frozenset()
-    told = (dict(line.partition(b"=")[::2] for line in each.splitlines()) for each in said.split(b"\n\n"))
-    ended = {each.get(b"Id") for each in told if each.get(b"ActiveState") in (b"inactive", b"failed")}
-    return frozenset(unit for unit in units if unit.encode() in ended)
+        return None
 
 
 def can_leave() -> bool:
@@ -292,8 +273,7 @@ def _check(command: Sequence[str], environment: Mapping[str, str]) -> None:
 
 def environment_file(environment: Mapping[str, str]) -> str:
     """The text of an EnvironmentFile= that says exactly this (systemd.exec(5)): all in double quotes, in which four characters are escaped."""
-    escaped = {name: re.sub(r'(["\\$`])', r"\\\1", value) for name, value in environment.items()}
-    return "".join(f'{name}="{value}"\n' for name, value in escaped.items())
+    return "".join(f"{name}={in_double_quotes(value)}\n" for name, value in environment.items())
 
 
 def inside(why: str) -> None:

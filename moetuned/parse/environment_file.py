@@ -13,6 +13,11 @@ _LINE_ENDS = "\r\n"
 _ESCAPED_IN_QUOTES = '"\\`$'
 
 
+def in_double_quotes(value: str) -> str:
+    """A value of such a file: in double quotes, in which four characters are escaped."""
+    return '"' + re.sub(r'(["\\$`])', r"\\\1", value) + '"'
+
+
 def parse_environment_file(text: str) -> dict[str, str]:
     """Variables and their values; the last counts. What is no name of a variable is left out. Never raises."""
     found: dict[str, str] = {}

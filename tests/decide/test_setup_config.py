@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moetuned.decide.setup_config import config_text, environment_of, environment_text, launch_words, quoted
+from moetuned.decide.setup_config import config_text, environment_text, launch_words, quoted
 from moetuned.decide.setup_questions import default_answers
 from moetuned.parse.config_text import load
+from moetuned.parse.environment_file import parse_environment_file
 from moetuned.parse.persisted_file import Standing, standing
 from moetuned.schema.config import Config
 from moetuned.schema.setup import Candidate, SetupFacts, Way
@@ -19,7 +20,7 @@ PRINTABLE = st.text(st.characters(exclude_categories=("C", "Z")) | st.just(" "),
 @given(PRINTABLE)
 def test_a_value_is_read_back_as_it_was(value: str) -> None:
     line = quoted(value)
-    assert environment_of(f"# x\nMODEL={line}\n") == (("MODEL", value),)
+    assert parse_environment_file(f"# x\nMODEL={line}\n") == {"MODEL": value}
 
 
 @pytest.mark.parametrize("value", ["a\nb", "\x1b[0m", "a\rb", "\udcff"])
@@ -42,7 +43,7 @@ def model(path: str) -> Candidate:
 def test_the_file_of_a_unit() -> None:
     text = environment_text(model("/models/a b$c.gguf"), {"context glm": "8192", "slots glm": "2"})
     assert standing(text, "setup --undo") is Standing.OURS
-    assert dict(environment_of(text)) == {
+    assert parse_environment_file(text) == {
         "MODEL": "/models/a b$c.gguf",
         "PORT": "8080",
         "MOETUNED_CONTEXT": "8192",

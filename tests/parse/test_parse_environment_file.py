@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moetuned.parse.environment_file import parse_environment_file
+from moetuned.parse.environment_file import in_double_quotes, parse_environment_file
 
 
 @pytest.mark.parametrize(
@@ -45,3 +45,8 @@ def test_any_text_is_read(text: str) -> None:
 )
 def test_quoted_values_come_back(values: dict[str, str]) -> None:
     assert parse_environment_file("".join(f"{name}='{value}'\n" for name, value in values.items())) == values
+
+
+@given(st.text(st.characters(exclude_characters="\0")))
+def test_what_is_put_in_double_quotes_comes_back(value: str) -> None:
+    assert parse_environment_file(f"A={in_double_quotes(value)}\nB=1\n") == {"A": value, "B": "1"}
