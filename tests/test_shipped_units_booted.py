@@ -323,11 +323,6 @@ def view(house: House, name: str) -> dict[str, Any]:
     return next((each for each in found if each["name"] == name), {})
 
 
-def looks(house: House) -> int:
-    """Ticks of the daemon so far."""
-    return int(json.loads(house.machine.moetunectl("status", "--json", check=False).stdout)["daemon"]["ticks"])
-
-
 def test_conversations_of_a_backends_unit_go_on_after_a_restart(house: House) -> None:
     """Its state directory is behind a link to /var/lib/private, and mounted for it alone."""
     machine = house.machine
@@ -353,15 +348,13 @@ def test_conversations_of_a_backends_unit_go_on_after_a_restart(house: House) ->
     try:
         until(lambda: view(house, "glm").get("verdict", {}).get("phase") == "idle", "it is ready")
         until(lambda: view(house, "glm").get("context", {}).get("now") == 8192, "what it is")
-        until(lambda: (view(house, "glm").get("layout") or {}).get("experts"), "its model is known")
+        until(lambda: view(house, "glm").get("kind") == "simulator", "which kind of server it is")
         ask = ("-m", "moetuned.simulator", "ask", "http://127.0.0.1:8084", "--tokens", "4", "--prompt-tokens", "300")
         machine.run(sys.executable, *ask)
-        ticks = looks(house)
-        until(lambda: looks(house) > ticks + 20, "what its slots cost is known after some more looks")
         machine.moetunectl("backend", "restart", "glm", "--context", "4096", "--yes")
         until(lambda: view(house, "glm").get("context", {}).get("now") == 4096, "restarted")
         said = until(lambda: re.search(r"backend_restarted: .*|.*conversation.*", house.log()), "what became of it")
-        assert "1 conversation goes on" in house.log(), (said[0], house.log())
+        assert "1 conversation goes on" in house.log(), said[0]
         assert os.listdir(machine.path("/var/lib/private/moetuned-backends/glm")) == [], "what was saved is removed"
     finally:
         machine.systemctl("stop", unit, check=False)

@@ -145,7 +145,7 @@ def conversation_facts(watched: Watched) -> ConversationFacts:
     return ConversationFacts(
         url=watched.url,
         pid=None if watched.process is None else watched.process.pid,
-        can_save=known is not None and known.saves_slots,
+        can_save=None if known is None else known.saves_slots,
         directory=None if said is None else said.slot_save_path,
         kv_bytes_per_token=kv_cost(watched),
         unified=is_unified(None if http is None else http.slots, watched.context_now()),

@@ -39,6 +39,9 @@ from moetuned.state import backend_record
 log = logging.getLogger(__name__)
 
 DISCOVER_SECONDS = 5.0
+DISCOVER_YOUNG_SECONDS = 1.0
+YOUNG_SECONDS = 10.0
+"""A supervised process may first be a script, or a loader, that becomes the backend: so long it is looked for each second."""
 CGROUP_SECONDS = 10.0
 FORGET_SECONDS = 600.0
 """A backend that nobody configured is forgotten this long after it ended."""
@@ -271,7 +274,8 @@ class Roster:
         watched.follow_process(watched.main, now)
         self._probing.aim(watched)
         self._care.learn_model(watched, supervisor.config.model)
-        self._next_discovery = min(self._next_discovery, now + 1.0)
+        watched.young_until = now + YOUNG_SECONDS
+        self._next_discovery = min(self._next_discovery, now + DISCOVER_YOUNG_SECONDS)
 
     def _forget_if_ended(self, watched: Watched, now: float) -> None:
         if watched.process is not None and has_ended(watched.process):
@@ -286,7 +290,8 @@ class Roster:
         """Look for running backends every few seconds, where that can tell anything."""
         if now < self._next_discovery:
             return
-        self._next_discovery = now + DISCOVER_SECONDS
+        young = any(each.description is None and now < each.young_until for each in self)
+        self._next_discovery = now + (DISCOVER_YOUNG_SECONDS if young else DISCOVER_SECONDS)
         if self._discover or any(_is_open(each) for each in self):
             self._workers.submit(Lane.WORK, "looking for running backends", self._finder.find, self._found)
 

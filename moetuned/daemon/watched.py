@@ -76,6 +76,8 @@ class Watched:
         self.http_at: float | None = None
         self.http_asked_at: float | None = None
         self.next_residency: float = at_seconds
+        self.young_until: float = 0.0
+        """Until then its supervisor's process is looked for often: monotonic seconds."""
         self.fresh_residency: RawResidency | None = None
         self.residency: Residency | None = None
         self.residency_at: float | None = None

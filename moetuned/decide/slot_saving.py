@@ -31,7 +31,7 @@ class ConversationFacts(msgspec.Struct, frozen=True):
 
     url: str | None
     pid: int | None
-    can_save: bool
+    can_save: bool | None
     directory: str | None
     kv_bytes_per_token: int | None
     unified: bool | None = None
@@ -47,6 +47,8 @@ class SlotFile(msgspec.Struct, frozen=True):
 
 def why_lost(facts: ConversationFacts, now: LaunchPlan, then: LaunchPlan) -> str | None:
     """Why no conversation goes on after a restart from `now` to `then`, the end of a sentence; None: those that fit do."""
+    if facts.can_save is None:
+        return "which kind of server that is, is not known yet"
     if not facts.can_save:
         return "its kind cannot save them"
     if facts.directory is None:

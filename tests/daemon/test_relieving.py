@@ -263,7 +263,7 @@ def test_what_becomes_of_its_conversations_is_part_of_the_plan(watched: Watched)
     watched.supervisor.conversations = Conversations("glm", None, lambda: facts(watched))  # type: ignore[arg-type]
     assert (
         relieving.plan_of(watched, SETTINGS, 10.0).conversations
-        == "its conversations are lost: its kind cannot save them"
+        == "its conversations are lost: which kind of server that is, is not known yet"
     )
     watched.kind, watched.url, watched.process = "llama-server", "http://127.0.0.1:1", ProcessIdentity(1, 1)
     assert "without --slot-save-path" in (relieving.plan_of(watched, SETTINGS, 10.0).conversations or "")

@@ -267,6 +267,30 @@ def test_a_restart_within_a_tick_is_seen_as_another_process(rig: Rig) -> None:
     assert (glm.ready_at, glm.http) == (None, {})
 
 
+def test_a_young_supervised_process_that_is_no_backend_yet_is_looked_for_each_second(rig: Rig) -> None:
+    def searches(seconds: int, *running: FoundBackend) -> int:
+        count = 0
+        for _ in range(seconds):
+            rig.tick()
+            rig.roster.discover(rig.clock.now)
+            if rig.workers.in_flight("looking for running backends"):
+                rig.workers.finish("looking for running backends", running)
+                count += 1
+        return count
+
+    rig.configure(GLM)
+    rig.tick()
+    assert searches(8) == 8
+    assert searches(60) <= 14, "not for ever"
+    rig.end(0, 1)
+    rig.clock.now += 60
+    rig.tick()
+    server = found(rig.spawn.started[-1].identity.pid)
+    assert searches(2, server) == 2
+    assert rig.roster.get("glm").kind == "llama-server"
+    assert searches(20, server) <= 5, "once it is known, no longer"
+
+
 def test_a_dead_supervised_backend_takes_nobody_elses_process(rig: Rig) -> None:
     rig.configure(GLM)
     rig.tick()

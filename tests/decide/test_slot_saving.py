@@ -29,7 +29,8 @@ def test_what_fits_the_new_settings_goes_on() -> None:
 @pytest.mark.parametrize(
     ("facts", "then", "said"),
     [
-        ({"can_save": False}, {}, "its kind"),
+        ({"can_save": False}, {}, "its kind cannot"),
+        ({"can_save": None}, {}, "is not known yet"),
         ({"directory": None}, {}, "without --slot-save-path"),
         ({"url": None}, {}, "cannot be asked"),
         ({"pid": None}, {}, "cannot be asked"),
