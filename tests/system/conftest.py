@@ -38,7 +38,9 @@ FULL = os.environ.get("FULL", "") not in ("", "0")
 RELEASE = os.environ.get("RELEASE") or ("bookworm" if os.environ.get("KERNEL") == "6.1" else "trixie")
 KERNEL = os.environ.get("KERNEL") or "newest"
 MGLRU = os.environ.get("MGLRU", "on") != "off"
-LANE, LANES = (int(number) for number in (os.environ.get("LANE") or "0/1").split("/"))
+TAKEN = os.environ.get("TAKEN")
+"""Where lanes.py runs several: a directory in which each says which tests it runs."""
+LONG = ("test_upgrade_and_removal", "test_killed_and_hung", "test_reboot")
 
 Step = Callable[[str], AbstractContextManager[None]]
 
@@ -187,18 +189,27 @@ def installed(image: Image, bare: Path) -> Path:
     return prepare_installed(image, bare)
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """This lane's tests (see lanes.py), of those that -k and -m leave. What needs no package comes first: that is built meanwhile."""
-    order = sorted(
-        items,
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What needs no package comes first, as that is built meanwhile, then what takes longest, so that no lane is left with it at the end."""
+    items.sort(
         key=lambda item: (
             "installed" in getattr(item, "fixturenames", ()),
             item.get_closest_marker("skipif") is not None,
-        ),
+            item.name not in LONG,
+        )
     )
-    items[:] = order[LANE::LANES]
-    config.hook.pytest_deselected(items=[item for item in order if item not in items])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
+    """The lane that comes to a test first runs it."""
+    if TAKEN is None:
+        return None
+    try:
+        Path(TAKEN, hashlib.sha256(item.nodeid.encode()).hexdigest()).touch(exist_ok=False)
+    except FileExistsError:
+        return True
+    return None
 
 
 @pytest.fixture(scope="session")

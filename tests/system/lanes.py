@@ -1,4 +1,4 @@
-"""Runs the system tests in two lanes: two runs of pytest at the same time, each with every second test. A guest keeps about one processor busy.
+"""Runs the system tests in two lanes: two runs of pytest at the same time, which share the tests out. A guest keeps about one processor busy.
 
 Arguments are pytest's. LANES=1: one after the other. Exits with the first failure's status.
 """
@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from package import BUILD
@@ -22,10 +23,12 @@ def main(arguments: list[str]) -> int:
     lanes = int(os.environ.get("LANES") or 2)
     command = [sys.executable, "-m", "pytest", "-s", "-v", "-m", "vm", str(Path(__file__).parent), *arguments]
     shutil.rmtree(BUILD / "out", ignore_errors=True)
-    running = [
-        subprocess.Popen(command, env={**os.environ, "LANE": f"{lane}/{lanes}"}, stdin=subprocess.DEVNULL)
-        for lane in range(lanes)
-    ]
+    taken = BUILD / "out" / "taken"
+    taken.mkdir(parents=True)
+    # One for all lanes: each draws the same disasters.
+    seed = os.environ.get("SEED") or str(time.time_ns() % 1_000_000)
+    environment = {**os.environ, "TAKEN": str(taken), "SEED": seed}
+    running = [subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL) for _ in range(lanes)]
     try:
         ended = [lane.wait() for lane in running]
     except BaseException:
