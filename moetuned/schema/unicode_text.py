@@ -11,7 +11,7 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 
 def unicode_text(text: str) -> str:
     """The text with U+FFFD for each lone surrogate (PEP 383), as if it had been read with errors replaced."""
-    return text if text.isascii() else _SURROGATES.sub("\N{REPLACEMENT CHARACTER}", text)
+    return text if text.isascii() else _SURROGATES.sub("\ufffd", text)
 
 
 def unicode_json(value: object) -> bytes:
