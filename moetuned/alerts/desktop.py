@@ -24,8 +24,9 @@ import msgspec
 
 from moetuned.alerts import Runs, SinkResult
 from moetuned.decide import alert_text
-from moetuned.host.bounded_program import Ended, Identity, printable_lines, run_bounded
-from moetuned.host.system_program import find_program
+from moetuned.host.bounded_program import Ended, printable_lines, run_bounded
+from moetuned.host.program_search import find_program
+from moetuned.host.run_identity import Identity
 from moetuned.schema.alert import DesktopAlert
 from moetuned.schema.event import ENDS, Event, EventName, begun_by
 from moetuned.schema.severity import SEVERITY, Severity

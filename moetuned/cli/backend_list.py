@@ -20,7 +20,7 @@ def subcommand(*, as_json: bool, path: str | None) -> None:
     import msgspec
 
     from moetuned.cli.backend_table import table
-    from moetuned.cli.status import wants_colour
+    from moetuned.cli.terminal import wants_colour
 
     backends = client_at(path).status().backends
     if as_json:

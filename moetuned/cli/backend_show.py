@@ -23,7 +23,7 @@ def subcommand(*, name: str, as_json: bool, path: str | None) -> None:
     import msgspec
 
     from moetuned.cli.backend_sheet import sheet
-    from moetuned.cli.status import wants_colour
+    from moetuned.cli.terminal import wants_colour
 
     found = backend_named(client_at(path).status(), name)
     if as_json:

@@ -17,7 +17,7 @@ def explained(error: DaemonUnreachable) -> str:
         return str(error)
     if error.absent != DEFAULT_SOCKET:
         return f"moetuned is not running (nobody answers at {error.absent}). Start it: moetuned run"
-    from moetuned.host.service_manager import is_booted
+    from moetuned.host.systemd_booted import is_booted
 
     if not is_booted():
         return "moetuned is not running, and systemd, which could start it, does not run here. Start it by hand: sudo moetuned run"

@@ -119,7 +119,7 @@ def command(**values: Any) -> None:
         click.echo(json.dumps(msgspec.to_builtins(found), indent=2))
     else:
         from moetuned.cli.estimate_view import render
-        from moetuned.cli.status import wants_colour
+        from moetuned.cli.terminal import wants_colour
 
         width = min(shutil.get_terminal_size().columns, 120)
         click.echo(render(found, width, wants_colour()), nl=False, color=True if wants_colour() else None)

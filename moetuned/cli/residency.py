@@ -13,7 +13,7 @@ from moetuned.cli.model_command import SETTINGS, exit_code, looked, print_json, 
 from moetuned.cli.model_residency import Look, cache_notes, filesystem_of, look_at_experts
 from moetuned.cli.progress_line import Elapsed, style_of
 from moetuned.cli.residency_view import ResidencyReport, ServedReport, experts_report, render
-from moetuned.cli.status import wants_colour
+from moetuned.cli.terminal import wants_colour
 from moetuned.decide.heat import RECENT_LOOKS, STAYED, served_ratio
 from moetuned.host.model_files import ModelFile
 from moetuned.schema.heat import ExpertPages, Heat

@@ -34,11 +34,11 @@ from moetuned.host.model_search import (
     usual_places,
 )
 from moetuned.host.model_trust import changeable_by_others, stranger_of, trusted_users
+from moetuned.host.program_search import find_program as find_system_program
 from moetuned.host.service import ServiceError
-from moetuned.host.service_manager import is_booted
 from moetuned.host.system_file import is_closed, read_system_file
 from moetuned.host.system_program import ProgramError, ask_program
-from moetuned.host.system_program import find_program as find_system_program
+from moetuned.host.systemd_booted import is_booted
 from moetuned.host.systemd_unit import unit_files, unit_status
 from moetuned.host.trusted_path import distrust
 from moetuned.host.tuning_targets import model_target

@@ -313,8 +313,8 @@ def _headline(snapshot: Snapshot) -> str:
 
 def _show_end(facts: SetupFacts, snapshot: Snapshot | None) -> None:
     if snapshot is not None:
-        from moetuned.cli.status import wants_colour
         from moetuned.cli.status_view import render
+        from moetuned.cli.terminal import wants_colour
 
         columns = min(shutil.get_terminal_size().columns, 120)
         colour = wants_colour()
@@ -396,7 +396,7 @@ def _taken_back(record: SetupRecord, report: SetupReport, kept: tuple[str, ...],
 
 def _service_runs() -> bool:
     from moetuned.decide.setup_plan import SERVICE
-    from moetuned.host.service_manager import is_booted
+    from moetuned.host.systemd_booted import is_booted
     from moetuned.host.systemd_unit import unit_status
 
     with contextlib.suppress(ServiceError):

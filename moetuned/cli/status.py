@@ -80,7 +80,7 @@ def _show(client: Client, name: str | None, *, as_json: bool, clear: bool = Fals
         _print_json(snapshot)
         return
     from moetuned.cli.status_view import render
-    from moetuned.cli.terminal import terminal_size
+    from moetuned.cli.terminal import terminal_size, wants_colour
 
     size = terminal_size()
     colour = wants_colour()
@@ -137,13 +137,3 @@ def _print_json(snapshot: Snapshot) -> None:
     fields = {field: getattr(snapshot, field) for field in snapshot.__struct_fields__}
     report = StatusReport(**fields, headlines=headlines(snapshot, time.time()))
     click.echo(msgspec.json.encode(report).decode())
-
-
-def wants_colour() -> bool:
-    """Colour only for a terminal that can, and never against NO_COLOR (no-color.org)."""
-    return (
-        sys.stdout is not None
-        and sys.stdout.isatty()
-        and not os.environ.get("NO_COLOR")
-        and os.environ.get("TERM") != "dumb"
-    )

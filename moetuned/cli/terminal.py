@@ -34,6 +34,16 @@ def terminal_size() -> os.terminal_size:
     return os.terminal_size((columns, lines))
 
 
+def wants_colour() -> bool:
+    """Colour only for a terminal that can, and never against NO_COLOR (no-color.org)."""
+    return (
+        sys.stdout is not None
+        and sys.stdout.isatty()
+        and not os.environ.get("NO_COLOR")
+        and os.environ.get("TERM") != "dumb"
+    )
+
+
 def _number(variable: str) -> int:
     text = os.environ.get(variable, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0
@@ -47,8 +57,6 @@ def tell(found: T, render: Callable[[T, int, bool], str], *, as_json: bool) -> N
         click.echo(msgspec.json.encode(found).decode())
         return
     import shutil
-
-    from moetuned.cli.status import wants_colour
 
     forgive_terminal()
     columns = min(shutil.get_terminal_size().columns, 120)

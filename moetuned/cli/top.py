@@ -69,7 +69,7 @@ def command(*, interval_seconds: float, sort: str, once: bool, path: str | None)
         return
     from moetuned.cli.live_screen import LiveScreen
     from moetuned.cli.progress_line import shows_unicode
-    from moetuned.cli.status import wants_colour
+    from moetuned.cli.terminal import wants_colour
     from moetuned.cli.top_loop import Looker, Loop, end_by
 
     first = feed.look()  # without a daemon there is nothing to begin with
@@ -98,9 +98,8 @@ def _print_once(top: Top, state: TopState) -> None:
     import time
 
     from moetuned.cli.progress_line import shows_unicode
-    from moetuned.cli.status import wants_colour
     from moetuned.cli.styled_line import styled
-    from moetuned.cli.terminal import forgive_terminal
+    from moetuned.cli.terminal import forgive_terminal, wants_colour
     from moetuned.cli.top_view import Screen, draw
 
     forgive_terminal()

@@ -7,8 +7,8 @@ import shutil
 import sys
 import time
 
-from moetuned.cli.status import wants_colour
 from moetuned.cli.status_view import render
+from moetuned.cli.terminal import wants_colour
 from moetuned.schema.snapshot import Snapshot
 
 _HOME, _CLEAR_LINE, _CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"

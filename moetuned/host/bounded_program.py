@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from moetuned.host.run_identity import Identity
+
 if TYPE_CHECKING:
     from moetuned.host.outside_sandbox import Outside
 
@@ -26,14 +28,6 @@ TERM_SECONDS = 2.0
 KILL_SECONDS = 2.0
 _READS = 4
 _LOOK_SECONDS = 0.5
-
-
-class Identity(msgspec.Struct, frozen=True):
-    """Whom a program runs as: user id, group id and all further groups."""
-
-    user: int
-    group: int
-    groups: tuple[int, ...]
 
 
 class Ended(msgspec.Struct, frozen=True):

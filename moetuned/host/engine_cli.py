@@ -14,8 +14,8 @@ from collections.abc import Callable, Collection, Sequence
 import msgspec
 
 from moetuned.host.bounded_program import printable_lines, run_bounded
+from moetuned.host.program_search import find_program
 from moetuned.host.service import ServiceError
-from moetuned.host.system_program import find_program
 from moetuned.parse.container_inspect import parse_containers, parse_names
 from moetuned.schema.container import ContainerFacts
 

@@ -12,7 +12,7 @@ import time
 
 from moetuned.host.bounded_program import run_bounded
 from moetuned.host.outside_sandbox import can_leave
-from moetuned.host.system_program import find_program
+from moetuned.host.program_search import find_program
 from moetuned.parse.kernel_log import oom_kills
 from moetuned.schema.oom_kill import OomKill
 

@@ -32,7 +32,7 @@ def sweep(directory: str = DIRECTORY) -> int:
         names = sorted(name for name in os.listdir(place) if _NAME.fullmatch(name) and _is_old(place, name))[:MOST]
         if not names:
             return 0
-        from moetuned.host.outside_sandbox import ended_units
+        from moetuned.host.unit_states import ended_units
 
         ended = ended_units([f"{name}.service" for name in names])
         return sum(_remove(place, name) for name in names if f"{name}.service" in ended)

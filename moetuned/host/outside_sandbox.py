@@ -17,19 +17,16 @@ import logging
 import os
 import re
 import signal
-import subprocess
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from moetuned.host.outside_remains import DIRECTORY
-from moetuned.host.service_manager import is_booted
-from moetuned.host.system_program import find_program
+from moetuned.host.program_search import find_program
+from moetuned.host.run_identity import Identity
+from moetuned.host.systemd_booted import is_booted
+from moetuned.host.unit_states import ENVIRONMENT, ask_manager
 from moetuned.parse.environment_file import in_double_quotes
-
-if TYPE_CHECKING:
-    from moetuned.host.bounded_program import Identity
 
 log = logging.getLogger(__name__)
 
@@ -37,8 +34,6 @@ SPARE_SECONDS = 15.0
 """The manager ends a program that nobody watches any more so much later than its deadline."""
 STOP_SECONDS = 150.0
 """At a stop: what the daemon has (TimeoutStopSec= of its unit), and what ending the program takes."""
-_ASK_SECONDS = 10.0
-_ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"}
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SERVICE = re.compile(r"[A-Za-z0-9:_.\\@][A-Za-z0-9:_.\\@-]*\.service")
 _END = re.compile(r"(exited|killed|dumped) ([A-Z0-9+-]{1,12})\n")
@@ -88,17 +83,17 @@ class Outside:
         """Use `leave`."""
         self.unit = unit
         self.argv = argv
-        self.environment = _ENVIRONMENT
+        self.environment = ENVIRONMENT
         """What systemd-run itself gets."""
         self._directory = directory
 
     def signal(self, number: int) -> None:
         """Send a signal to all that runs in the unit. Blocks for at most 10 s."""
-        _ask_manager("kill", f"--signal={signal.Signals(number).name}", "--", self.unit)
+        ask_manager("kill", f"--signal={signal.Signals(number).name}", "--", self.unit)
 
     def runs(self) -> bool:
         """Whether the unit runs, also where systemd-run is gone. Blocks for at most 10 s."""
-        said = _ask_manager("show", "--value", "--property=ActiveState", "--", self.unit)
+        said = ask_manager("show", "--value", "--property=ActiveState", "--", self.unit)
         return said is not None and said.strip() in _RUNNING
 
     def end(self) -> End | None:
@@ -123,35 +118,6 @@ class Outside:
                 os.unlink(f"{self._directory}/{name}")
         with contextlib.suppress(OSError):
             os.rmdir(self._directory)
-
-
-def ended_units(units: Sequence[str]) -> frozenset[str]:
-    """Those that do not run (any more), as far as the manager says so. Blocks for at most 10 s."""
-    said = _ask_manager("show", "--property=Id,ActiveState", "--", *units)
-    if said is None:
-        return frozenset()
-    told = (dict(line.partition(b"=")[::2] for line in each.splitlines()) for each in said.split(b"\n\n"))
-    ended = {each.get(b"Id") for each in told if each.get(b"ActiveState") in (b"inactive", b"failed")}
-    return frozenset(unit for unit in units if unit.encode() in ended)
-
-
-def _ask_manager(*arguments: str) -> bytes | None:
-    """What systemctl prints, whatever its exit code; None: it cannot be run, or does not end within 10 s."""
-    systemctl = find_program("systemctl")
-    if systemctl is None:
-        return None
-    try:
-        return subprocess.run(
-            (systemctl, "--no-ask-password", *arguments),
-            env=_ENVIRONMENT,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=_ASK_SECONDS,
-            check=False,
-        ).stdout
-    except (OSError, subprocess.SubprocessError):
-        return None
 
 
 def can_leave() -> bool:

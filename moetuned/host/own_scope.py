@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from moetuned.host.service_manager import is_booted
-from moetuned.host.system_program import find_program
+from moetuned.host.program_search import find_program
+from moetuned.host.systemd_booted import is_booted
 
 SLICE = "moetuned.slice"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import subprocess
 
 from moetuned.host.processes import ProcessIdentity
-from moetuned.host.system_program import find_program
+from moetuned.host.program_search import find_program
 
 _SCRIPT = """\
 set -f

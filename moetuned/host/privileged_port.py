@@ -5,8 +5,8 @@ from __future__ import annotations
 import subprocess
 
 from moetuned.host.bounded_program import SYSTEM_PATH, run_bounded
-from moetuned.host.service_manager import is_booted
-from moetuned.host.system_program import find_program
+from moetuned.host.program_search import find_program
+from moetuned.host.systemd_booted import is_booted
 from moetuned.parse.kernel_numbers import single_number
 
 SETTING = "/proc/sys/net/ipv4/ip_unprivileged_port_start"

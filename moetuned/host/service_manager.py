@@ -6,23 +6,16 @@ A limit of a unit's cgroup is systemd's: what is written past it stands only unt
 from __future__ import annotations
 
 import errno
-import os
 import re
 
 from moetuned.host.system_program import ProgramError, run_program
+from moetuned.host.systemd_booted import is_booted
 
-BOOTED = "/run/systemd/system"
-"""Where systemd is this machine's service manager, this directory is there (sd_booted(3))."""
 _SECONDS = 20.0
 # systemd.unit(5): at most 255 of these; what else a name has is written as \x2d. Not a hyphen first: that would be an option.
 _UNIT = re.compile(r"[A-Za-z0-9:_.\\@][A-Za-z0-9:_.\\@-]{0,200}\.(service|scope|slice)")
 _PROPERTIES = frozenset({"IOWeight", "MemoryLow"})
 _VALUE = re.compile(r"[0-9]{1,20}|max")
-
-
-def is_booted() -> bool:
-    """Whether systemd is this machine's service manager."""
-    return os.path.isdir(BOOTED)
 
 
 def is_unit(name: str) -> bool:

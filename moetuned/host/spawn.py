@@ -18,7 +18,7 @@ import msgspec
 from moetuned.host.cgroup import JOIN_FAILED_CODE, check_directory, joining
 from moetuned.host.own_scope import in_journal, in_scope
 from moetuned.host.processes import ProcessHandle, ProcessIdentity, identify
-from moetuned.host.system_program import find_program
+from moetuned.host.program_search import find_program
 from moetuned.schema.supervise import ResourceLimits
 from moetuned.schema.units import parse_bytes
 

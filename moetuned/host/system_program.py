@@ -1,29 +1,19 @@
-"""Programs of the system that are run as root: looked for in the system's own directories, with no shell and an empty environment."""
+"""Runs programs of the system as root (`host/program_search.py`), with no shell and an empty environment."""
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Sequence
 
 from moetuned.host.bounded_program import Ended, run_bounded
+from moetuned.host.program_search import DIRECTORIES, find_program
 
-_DIRECTORIES = ("/usr/sbin", "/usr/bin", "/sbin", "/bin")
 _SECONDS = 60.0
 _SAID_BYTES = 300
 
 
 class ProgramError(OSError):
     """A program is missing, failed or did not end; the text is one sentence."""
-
-
-def find_program(name: str) -> str | None:
-    """The absolute path of a system program; PATH is not asked: this runs as root."""
-    for directory in _DIRECTORIES:
-        path = f"{directory}/{name}"
-        if os.access(path, os.X_OK):
-            return path
-    return None
 
 
 def run_program(
@@ -53,7 +43,7 @@ def _ended(
     program = find_program(name)
     if program is None:
         raise ProgramError(f"there is no program {name}; install {package}")
-    environment = {"PATH": ":".join(_DIRECTORIES), "LC_ALL": "C"}
+    environment = {"PATH": ":".join(DIRECTORIES), "LC_ALL": "C"}
     try:
         ended = run_bounded(
             (program, *arguments), environment, seconds, limit_bytes=limit_bytes, errors_apart=True, outside=outside

@@ -22,8 +22,9 @@ from moetuned.host.fs import HostFS, RealFS
 from moetuned.host.own_processes import hold_own
 from moetuned.host.processes import ProcessHandle, ProcessIdentity, command_line
 from moetuned.host.service import ServiceError, ServiceState
-from moetuned.host.service_manager import is_booted, is_unit
+from moetuned.host.service_manager import is_unit
 from moetuned.host.system_program import ProgramError, ask_program, run_program
+from moetuned.host.systemd_booted import is_booted
 from moetuned.parse.unit_file import UnitFile, merge_service
 from moetuned.parse.unit_status import PROPERTIES, UnitStatus, parse_unit_status
 

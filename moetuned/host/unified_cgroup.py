@@ -9,7 +9,8 @@ from __future__ import annotations
 import msgspec
 
 from moetuned.host.fs import HostFS
-from moetuned.host.service_manager import BOOTED, is_unit
+from moetuned.host.service_manager import is_unit
+from moetuned.host.systemd_booted import BOOTED
 from moetuned.parse.kernel_numbers import whole_number
 from moetuned.parse.mountinfo import mount_of, parse_mountinfo
 

@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable
 
 from moetuned.host.fs import HostFS, RealFS
+from moetuned.host.program_search import find_program
 from moetuned.host.swap_signature import SwapError, read_head
-from moetuned.host.system_program import find_program, run_program
+from moetuned.host.system_program import run_program
 from moetuned.parse.kernel_numbers import single_number
 from moetuned.parse.swap_header import is_blank, swap_uuid
 from moetuned.parse.tunable_text import parse_choices

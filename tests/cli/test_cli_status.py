@@ -102,25 +102,6 @@ def test_without_a_daemon_one_sentence_and_3(capsys, tmp_path):
     assert "is not running" in captured.err
 
 
-@pytest.mark.parametrize(
-    ("environment", "wanted"),
-    [({}, True), ({"NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, True), ({"TERM": "dumb"}, False)],
-)
-def test_colour(monkeypatch, environment, wanted):
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    monkeypatch.setenv("TERM", "xterm")
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr("sys.stdout", Terminal())
-    assert status.wants_colour() is wanted
-
-
-def test_no_colour_into_a_pipe(monkeypatch):
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    monkeypatch.setattr("sys.stdout", io.StringIO())
-    assert status.wants_colour() is False
-
-
 def test_watch_redraws_survives_a_restart_and_ends_with_ctrl_c(monkeypatch):
     answers = iter([thrash(), DaemonUnreachable("moetuned is not running."), thrash()])
     naps = iter([None, None, KeyboardInterrupt()])

@@ -57,7 +57,7 @@ def test_systemd_is_asked_only_where_it_runs(monkeypatch: pytest.MonkeyPatch, bo
         asked.append((name, *arguments))
         return "LoadState=loaded\nActiveState=failed\nResult=timeout\nnonsense\n"
 
-    monkeypatch.setattr("moetuned.host.service_manager.is_booted", lambda: booted)
+    monkeypatch.setattr("moetuned.host.systemd_booted.is_booted", lambda: booted)
     monkeypatch.setattr("moetuned.host.system_program.ask_program", ask)
     sentence = explained(DaemonUnreachable("", DEFAULT_SOCKET))
     assert ("it did not start in time" in sentence) is booted
@@ -69,7 +69,7 @@ def test_a_systemd_that_does_not_answer_leaves_the_plain_sentence(monkeypatch: p
     def ask(*_: object) -> str:
         raise ProgramError("systemctl did not end within 2 s")
 
-    monkeypatch.setattr("moetuned.host.service_manager.is_booted", lambda: True)
+    monkeypatch.setattr("moetuned.host.systemd_booted.is_booted", lambda: True)
     monkeypatch.setattr("moetuned.host.system_program.ask_program", ask)
     assert (
         explained(DaemonUnreachable("", DEFAULT_SOCKET))

@@ -205,7 +205,7 @@ def test_no_daemon(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtur
         raise FileNotFoundError(2, "No such file or directory")
 
     monkeypatch.setattr("socket.socket.connect", nobody)
-    monkeypatch.setattr("moetuned.host.service_manager.is_booted", lambda: True)
+    monkeypatch.setattr("moetuned.host.systemd_booted.is_booted", lambda: True)
     monkeypatch.setattr(
         daemon_absence, "_unit", lambda: {"LoadState": "loaded", "ActiveState": "inactive", "UnitFileState": "disabled"}
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -9,7 +10,12 @@ import shutil
 import msgspec
 import pytest
 
-from moetuned.cli.terminal import tell, terminal_size
+from moetuned.cli.terminal import tell, terminal_size, wants_colour
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
 
 class Answer(msgspec.Struct):
@@ -52,3 +58,22 @@ def test_the_size_is_what_shutil_says(
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(os, "get_terminal_size", ask)
     assert terminal_size() == shutil.get_terminal_size()
+
+
+@pytest.mark.parametrize(
+    ("environment", "wanted"),
+    [({}, True), ({"NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, True), ({"TERM": "dumb"}, False)],
+)
+def test_colour(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], wanted: bool) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("sys.stdout", Terminal())
+    assert wants_colour() is wanted
+
+
+def test_no_colour_into_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setattr("sys.stdout", io.StringIO())
+    assert wants_colour() is False

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from moetuned.host import service_manager, system_program
+from moetuned.host import program_search, systemd_booted
 
 _PROGRAM = """#!{python} -I
 import json, sys, time
@@ -54,8 +54,8 @@ def systemctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSystemctl:
     """The only system program there is, on a machine with systemd as far as is looked."""
     directory = tmp_path / "programs"
     directory.mkdir()
-    monkeypatch.setattr(service_manager, "BOOTED", str(tmp_path))
-    monkeypatch.setattr(system_program, "_DIRECTORIES", (str(directory),))
+    monkeypatch.setattr(systemd_booted, "BOOTED", str(tmp_path))
+    monkeypatch.setattr(program_search, "DIRECTORIES", (str(directory),))
     return FakeSystemctl(directory)
 
 

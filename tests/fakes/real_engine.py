@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from moetuned.host.system_program import find_program
+from moetuned.host.program_search import find_program
 
 PEACEFUL = "trap 'exit 0' TERM; while :; do sleep 1 & wait; done"
 """A server that ends when it is asked to."""

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moetuned.host import bounded_program
-from moetuned.host.bounded_program import Identity, printable_lines, run_bounded
+from moetuned.host.bounded_program import printable_lines, run_bounded
+from moetuned.host.run_identity import Identity
 
 PATH = {"PATH": "/usr/bin:/bin"}
 

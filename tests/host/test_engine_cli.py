@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from fakes.fake_container_engine import write_program
 
-from moetuned.host import engine_cli, system_program
+from moetuned.host import engine_cli, program_search
 from moetuned.host.container import Container
 from moetuned.host.engine_cli import Engine, asking, command_line
 from moetuned.host.service import ServiceError
@@ -16,7 +16,7 @@ from moetuned.state.service_record import ServiceRecordFile
 
 @pytest.fixture
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(system_program, "_DIRECTORIES", (str(tmp_path),))
+    monkeypatch.setattr(program_search, "DIRECTORIES", (str(tmp_path),))
     return tmp_path
 
 

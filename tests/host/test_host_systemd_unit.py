@@ -104,7 +104,7 @@ def test_a_systemctl_that_fails_or_hangs(
 
 
 def test_without_systemd_nothing_is_asked(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("moetuned.host.service_manager.BOOTED", str(tmp_path / "absent"))
+    monkeypatch.setattr("moetuned.host.systemd_booted.BOOTED", str(tmp_path / "absent"))
     with pytest.raises(ServiceError, match="which does not run here"):
         place.unit.look()
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from moetuned.host import outside_sandbox
+from moetuned.host import unit_states
 from moetuned.host.outside_remains import MOST, YOUNG_SECONDS, sweep
 
 OLD = 1_000_000.0
@@ -32,7 +31,7 @@ def left(directory: Path, name: str, *files: str, at: float = OLD) -> Path:
 def running(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """Units that run."""
     units: set[str] = set()
-    monkeypatch.setattr(outside_sandbox, "ended_units", lambda asked: frozenset(asked) - units)
+    monkeypatch.setattr(unit_states, "ended_units", lambda asked: frozenset(asked) - units)
     return units
 
 
@@ -90,26 +89,3 @@ def test_very_many_are_not_asked_for_at_once(tmp_path: Path, running: set[str]) 
         left(tmp_path, name_of(number))
     assert sweep(str(tmp_path)) == MOST
     assert sweep(str(tmp_path)) == 5
-
-
-@pytest.mark.parametrize(
-    ("said", "ended"),
-    [
-        (b"Id=a.service\nActiveState=inactive\n\nActiveState=active\nId=b.service\n", {"a.service"}),
-        (b"Id=a.service\nActiveState=activating\n\nId=b.service\nActiveState=failed\n", {"b.service"}),
-        (b"Id=c.service\nActiveState=inactive\n", set()),
-        (b"rubbish\n\n\n", set()),
-        (b"", set()),
-        (None, set()),
-    ],
-)
-def test_only_what_systemd_says_has_ended(monkeypatch: pytest.MonkeyPatch, said: bytes | None, ended: set[str]) -> None:
-    def run(command: tuple[str, ...], **_: object) -> SimpleNamespace:
-        assert command[-2:] == ("a.service", "b.service")
-        if said is None:
-            raise subprocess.TimeoutExpired(command, 10)
-        return SimpleNamespace(stdout=said)
-
-    monkeypatch.setattr(outside_sandbox, "find_program", lambda name: f"/usr/bin/{name}")
-    monkeypatch.setattr(outside_sandbox.subprocess, "run", run)
-    assert outside_sandbox.ended_units(["a.service", "b.service"]) == ended

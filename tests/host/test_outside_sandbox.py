@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moetuned.host import outside_sandbox
-from moetuned.host.bounded_program import Identity, run_bounded
+from moetuned.host.bounded_program import run_bounded
 from moetuned.host.outside_sandbox import End, Outside, environment_file, leave, own_service
+from moetuned.host.run_identity import Identity
 
 SH = ("/bin/sh", "-c", "echo $HOME")
 

@@ -16,7 +16,8 @@ pytestmark = pytest.mark.systemd
 DRIVER = """
 import json, os, sys, logging
 logging.basicConfig(level=logging.INFO, format="%(message)s")
-from moetuned.host.bounded_program import Identity, run_bounded
+from moetuned.host.bounded_program import run_bounded
+from moetuned.host.run_identity import Identity
 calls = json.load(open("/run/calls.json"))
 answers = []
 for call in calls:

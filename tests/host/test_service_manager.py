@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from moetuned.host import service_manager, system_program
+from moetuned.host import program_search, service_manager, systemd_booted
 from moetuned.host.service_manager import is_unit, set_property
 
 FAKE = """#!{python} -I
@@ -23,8 +23,8 @@ sys.exit({code})
 @pytest.fixture
 def booted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine with systemd, as far as is looked."""
-    monkeypatch.setattr(service_manager, "BOOTED", str(tmp_path))
-    monkeypatch.setattr(system_program, "_DIRECTORIES", (str(tmp_path),))
+    monkeypatch.setattr(systemd_booted, "BOOTED", str(tmp_path))
+    monkeypatch.setattr(program_search, "DIRECTORIES", (str(tmp_path),))
     return tmp_path
 
 
@@ -61,7 +61,7 @@ def test_a_systemctl_that_hangs(booted: Path, monkeypatch: pytest.MonkeyPatch) -
     program = booted / "systemctl"
     program.write_text("#!/bin/sh\nexec sleep 60\n")
     program.chmod(0o755)
-    monkeypatch.setattr(system_program, "_DIRECTORIES", (str(booted), "/usr/bin", "/bin"))
+    monkeypatch.setattr(program_search, "DIRECTORIES", (str(booted), "/usr/bin", "/bin"))
     monkeypatch.setattr(service_manager, "_SECONDS", 0.05)
     with pytest.raises(
         OSError, match=r"would not set IOWeight=200 of llama\.service: systemctl did not end within 0 s"
@@ -75,8 +75,7 @@ def test_no_systemctl(booted: Path) -> None:
 
 
 def test_no_systemd(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service_manager, "BOOTED", "/nowhere/at/all")
-    assert not service_manager.is_booted()
+    monkeypatch.setattr(systemd_booted, "BOOTED", "/nowhere/at/all")
     with pytest.raises(OSError, match="which does not run here"):
         set_property("llama.service", "MemoryLow", "1")
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from fakes.own_cgroup import memory_stat, own_cgroup
 
-from moetuned.host import spawn, system_program
+from moetuned.host import program_search, spawn
 from moetuned.host.cgroup import processes_in
 from moetuned.host.processes import ProcessIdentity, command_line, identify
 from moetuned.host.spawn import Exit, StartError, SupervisedProcess
@@ -224,7 +224,7 @@ def test_its_limits_are_set_before_it_runs(tmp_path: Path, started: list[Supervi
 
 
 def test_without_prlimit_limits_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(system_program, "_DIRECTORIES", (str(tmp_path),))
+    monkeypatch.setattr(program_search, "DIRECTORIES", (str(tmp_path),))
     with pytest.raises(StartError, match="prlimit"):
         spawn.start([sys.executable], environment={}, limits=ResourceLimits(core="unlimited"))
 

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from moetuned.host.program_search import find_program
 from moetuned.host.swap_signature import make_signature, read_head
-from moetuned.host.system_program import ProgramError, find_program
+from moetuned.host.system_program import ProgramError
 from moetuned.parse.swap_header import HEADER_BYTES, swap_uuid
 
 UUID = "11111111-2222-3333-4444-555555555555"

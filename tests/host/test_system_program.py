@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from moetuned.host import system_program
-from moetuned.host.system_program import ProgramError, ask_program, find_program, run_program
+from moetuned.host import program_search, system_program
+from moetuned.host.system_program import ProgramError, ask_program, run_program
 
 
 def program(directory: Path, name: str, script: str) -> None:
@@ -18,15 +18,8 @@ def program(directory: Path, name: str, script: str) -> None:
 
 @pytest.fixture
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(system_program, "_DIRECTORIES", (str(tmp_path), "/usr/bin", "/bin"))
+    monkeypatch.setattr(program_search, "DIRECTORIES", (str(tmp_path), "/usr/bin", "/bin"))
     return tmp_path
-
-
-def test_only_system_directories_are_looked_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program(tmp_path, "moetuned-test-program", "true")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert find_program("moetuned-test-program") is None
-    assert find_program("sh") in ("/usr/bin/sh", "/bin/sh")
 
 
 def test_a_program_that_is_missing_says_what_to_install(programs: Path) -> None:

@@ -47,9 +47,9 @@ WELL_SECONDS = 40.0
 _DAEMON = """
 import sys
 from moetuned.decide import managed
-from moetuned.host import service_manager, system_program, systemd_unit
+from moetuned.host import service_manager, system_program, systemd_unit, systemd_booted
 directory, variables = sys.argv.pop(1), sys.argv.pop(1)
-service_manager.BOOTED = directory
+systemd_booted.BOOTED = directory
 system_program._DIRECTORIES = (directory + "/programs", *system_program._DIRECTORIES)
 systemd_unit.SystemdUnit.__init__.__defaults__ = (variables, None)
 systemd_unit._ACT_SECONDS, systemd_unit.LOOK_SECONDS = {act}, {look}

@@ -24,12 +24,12 @@ from moetuned.host.active_swaps import read_swaps
 from moetuned.host.block_devices import under_file
 from moetuned.host.cgroup import LIMIT_FILE, writable_hierarchy
 from moetuned.host.fs import RealFS
+from moetuned.host.program_search import find_program
 from moetuned.host.swap_devices import swap_off_slowly, swap_on
 from moetuned.host.swap_facts import rights_refusal
 from moetuned.host.swap_files import is_swapped_on, look_at_file
 from moetuned.host.swap_host import RealSwapHost
 from moetuned.host.swap_room import tight_cgroups, used_bytes
-from moetuned.host.system_program import find_program
 from moetuned.host.zram_devices import zram_loaded, zram_numbers
 from moetuned.schema.swap import Swap, SwapFacts
 from moetuned.state import swap

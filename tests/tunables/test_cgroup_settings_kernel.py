@@ -13,7 +13,7 @@ import pytest
 
 from moetuned import tunables
 from moetuned.host.fs import RealFS
-from moetuned.host.service_manager import is_booted
+from moetuned.host.systemd_booted import is_booted
 from moetuned.schema.config import Profile, Tuning
 from moetuned.schema.tunable import CgroupTarget, PlannedStep, StepKind, Targets
 from moetuned.state import tuning

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import resource
 
+from moetuned.host.program_search import find_program
 from moetuned.host.rehearsal_answers import YES, no, unknown
-from moetuned.host.system_program import find_program
 from moetuned.schema.capability import Action, Found, Need, RehearsalFacts
 from moetuned.schema.units import parse_bytes
 

@@ -14,9 +14,9 @@ Do: install it, start its daemon, and leave AF_UNIX in `RestrictAddressFamilies=
 from __future__ import annotations
 
 from moetuned.host.engine_cli import command_line
+from moetuned.host.program_search import find_program
 from moetuned.host.rehearsal_answers import YES, no, unknown
 from moetuned.host.service import ServiceError
-from moetuned.host.system_program import find_program
 from moetuned.schema.capability import Action, Found, Need, RehearsalFacts
 
 CALLS = ()

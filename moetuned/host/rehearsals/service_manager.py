@@ -14,8 +14,8 @@ Do: run moetuned as root, and leave AF_UNIX in `RestrictAddressFamilies=`.
 from __future__ import annotations
 
 from moetuned.host.rehearsal_answers import YES, no, unknown
-from moetuned.host.service_manager import is_booted
 from moetuned.host.system_program import ProgramError, ask_program
+from moetuned.host.systemd_booted import is_booted
 from moetuned.schema.capability import Action, Found, Need, RehearsalFacts
 
 CALLS = ()
