@@ -61,7 +61,7 @@ class ServiceSupervisor(Supervisor):
         self._settable: frozenset[str] = frozenset()
         self._next_look = clock.monotonic()
         self._absent_since = clock.monotonic()
-        self._exit: spawn.Exit | None = None
+        self._exit: tuple[ProcessIdentity, spawn.Exit] | None = None
         """Its process ended, and what its manager says about that is not known yet."""
         self._look_again = False
         """Whether its process ended while its manager was being asked."""
@@ -242,14 +242,17 @@ class ServiceSupervisor(Supervisor):
 
     def _conclude_exit(self, state: ServiceState) -> None:
         """Its process ended: that is told with what its manager says about it, if that says anything."""
-        ended, self._exit = self._exit, None
-        if ended is None or self.process is not None:
+        known, self._exit = self._exit, None
+        if known is None or self.process is not None:
             return
+        identity, ended = known
         how = state.ended or (OOM_KILLED if state.oom_killed else str(ended))
         if self.state.stage in (sv.Stage.LOADING, *sv.UP):
             self._ended_how = f"it {how}"
         now, cause = self._clock.monotonic(), Cause.OOM_KILLED if state.oom_killed else Cause.EXIT
-        self._do(managed.ended(self.state, how, now, self.who, by_owner=state.stopped_by_owner, cause=cause))
+        goes_on = state.on_purpose and state.pid != identity.pid
+        wanted = state.stopped_by_owner or goes_on
+        self._do(managed.ended(self.state, how, now, self.who, by_owner=wanted, goes_on=goes_on, cause=cause))
 
     def _end_again(self, next_plan: sv.LaunchPlan, *, hurry: bool) -> None:
         """See `Supervisor`: what its manager makes of that restart is asked before; it may be under way, or even done."""
@@ -287,13 +290,13 @@ class ServiceSupervisor(Supervisor):
         self._watch(process)
         self._record(process, (), self.state.plan)
 
-    def _find_cause(self, identity: ProcessIdentity, how: spawn.Exit) -> None:  # noqa: ARG002  its manager is asked
-        """See `Supervisor`."""
+    def _find_cause(self, identity: ProcessIdentity, how: spawn.Exit) -> None:
+        """See `Supervisor`: its manager is asked."""
         if self.state.stage is sv.Stage.STOPPING or self.by_search:
             now = self._clock.monotonic()
             self._do(managed.ended(self.state, str(how), now, self.who))
         else:
-            self._exit = how
+            self._exit = identity, how
         self._look()
 
     def _ask(self, plan: sv.LaunchPlan) -> None:

@@ -240,6 +240,11 @@ def test_its_owner_stops_it_and_it_crashes_and_its_files_change(house: House) ->
     house.machine.moetunectl("backend", "resume", "llama")
     house.until_idle()
 
+    house.machine.systemctl("restart", "llama.service")
+    third = house.until_idle()
+    assert third["pid"] != second["pid"]
+    assert house.events().count("backend_down") == 1, "that somebody has it restarted is no crash"
+
     house.machine.systemctl("stop", "llama.service")
     house.until(
         lambda: "leaves it to the unit llama.service" in house.view().get("sentence", ""), "its absence is told"

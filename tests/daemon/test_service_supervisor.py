@@ -379,6 +379,37 @@ def test_its_owner_may_stop_it(rig: Rig) -> None:
     assert rig.supervisor.state.stage is Stage.STOPPED
 
 
+@pytest.mark.parametrize("pid", [None, 200])
+def test_its_owner_may_have_it_restarted(rig: Rig, pid: int | None, caplog: pytest.LogCaptureFixture) -> None:
+    """Looked at in the middle of that, or after it: that is no crash, and its next process is not told as its recovery."""
+    process = running(rig)
+    rig.service.state = ServiceState(pid=None, changing=True, on_purpose=True)
+    if pid is not None:
+        rig.run_as(pid)
+        rig.service.state = ServiceState(pid=pid, on_purpose=True)
+    rig.end(process)
+    rig.look()
+    if pid is None:
+        rig.run_as(200)
+        rig.clock.now += LOOK_SECONDS
+        rig.supervisor.tick()
+        rig.look()
+    rig.supervisor.healthy()
+    assert (rig.said, rig.supervisor.state.stage) == ([], Stage.READY)
+    assert rig.supervisor.identity == ProcessIdentity(200, 2000)
+    assert "somebody stops it or has it restarted" in caplog.text
+
+
+def test_the_restart_before_a_crash_does_not_excuse_it(rig: Rig) -> None:
+    """Its manager does not know yet that the process which it had restarted has ended."""
+    process = running(rig)
+    rig.service.state = ServiceState(pid=100, on_purpose=True)
+    rig.spawn.adoptable.clear()
+    rig.end(process)
+    rig.look()
+    assert [name for name, _ in rig.said] == [EventName.BACKEND_DOWN]
+
+
 def test_a_manager_that_says_nothing_leaves_it_unknown(rig: Rig) -> None:
     rig.service.state = ServiceError("systemctl did not end within 20 s")
     rig.supervisor.start()

@@ -154,7 +154,8 @@ def test_the_whole_story(units: Units) -> None:
     assert not looked["stopped_by_owner"]
     units.start("llama")
     second = units.ask("llama", ("look",))[0]
-    assert second == {**first, "pid": second["pid"]} != first
+    assert second == {**first, "pid": second["pid"], "on_purpose": True}
+    assert second["pid"] != first["pid"]
     assert units.argv("llama") == ["2048" if word == "4096" else word for word in argv]
     environment = units.machine.path(f"/proc/{second['pid']}/environ").read_text().split("\0")
     assert "LLAMA_ARG_CACHE_RAM=0" in environment
@@ -256,6 +257,7 @@ def test_one_that_crashes_was_not_stopped_and_is_started_again(units: Units) -> 
         "ended": looked["ended"],
         "stopped_by_owner": False,
         "oom_killed": False,
+        "on_purpose": False,
     }
     assert looked["ended"].startswith("was ended by SIGSEGV")
     assert done is None
@@ -285,6 +287,36 @@ def test_between_two_starts_it_is_changing(units: Units) -> None:
     assert done is None
     units.start("a")
     assert units.ask("a", ("look",))[0]["pid"] is not None
+
+
+def test_one_that_is_restarted_ended_on_purpose(units: Units) -> None:
+    """Also one that crashed before, and while its old process takes its time; a start of systemd's own, after a crash, is none."""
+    units.make("a", SLEEPS + "Restart=always\nRestartSec=100ms\n")
+    units.start("a")
+    assert not units.ask("a", ("look",))[0]["on_purpose"], "it runs for the first time"
+    units.machine.systemctl("restart", "a.service")
+    assert units.ask("a", ("look",))[0]["on_purpose"]
+    for signal in (11, 15):  # 15: as clean as an end by itself can be
+        first = units.ask("a", ("die", signal))[0]
+        while (looked := units.ask("a", ("look",))[0])["pid"] in (None, first):
+            assert not looked["on_purpose"]
+        assert not looked["on_purpose"]
+    units.machine.systemctl("restart", "a.service")
+    assert units.ask("a", ("look",))[0]["on_purpose"]
+
+    units.make("b", STUBBORN)
+    units.start("b")
+    units.heard("b", "ready")
+    for verb in ("try-restart", "stop"):
+        units.machine.systemctl(verb, "--no-block", "b.service")
+        looked = units.ask("b", ("look",))[0]
+        assert (looked["changing"], looked["on_purpose"], looked["pid"] is None) == (True, True, False)
+        units.ask("b", ("kill",))
+        units.machine.systemctl("start" if verb == "try-restart" else "stop", "b.service")
+        looked = units.ask("b", ("look",))[0]
+        assert (looked["on_purpose"], looked["stopped_by_owner"]) == (verb == "try-restart", verb == "stop")
+        if verb == "try-restart":
+            units.heard("b", "ready")
 
 
 @pytest.mark.parametrize(
