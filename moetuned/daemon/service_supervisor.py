@@ -23,6 +23,7 @@ from moetuned.host.processes import CLOCK_TICKS, ProcessHandle, ProcessIdentity,
 from moetuned.host.service import Service, ServiceError, ServiceState
 from moetuned.schema.backend_description import BackendDescription
 from moetuned.schema.config import Backend
+from moetuned.schema.supervise import SuperviseUnit
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +32,8 @@ LOOK_SECONDS = 2.0
 LOOK_LATER_SECONDS = 10.0
 """this often once that has been so for a minute,"""
 _SOON_SECONDS = 60.0
+_LOOKS_FOR_FOUND = 2
+"""So many looks must not name a process that was found in its unit: the first may have been under way when it was found."""
 LOOK_AGAIN_SECONDS = 10.0
 """this often while it is not known what a restart can change,"""
 LOOK_SELDOM_SECONDS = 60.0
@@ -73,6 +76,10 @@ class ServiceSupervisor(Supervisor):
         self._closed = False
         self._unfinished: tuple[sv.LaunchPlan, bool] | None = None
         """What an earlier daemon had begun to restart it with, and whether to free memory, until it is known what became of that."""
+        self._awaited: ProcessIdentity | None = None
+        """A process in its unit that its manager has not named yet."""
+        self._unnamed_looks = 0
+        """How often it did not since that was found."""
         self._hung: ProcessIdentity | None = None
         """The last process that hung and that its manager was asked to restart for that."""
 
@@ -182,6 +189,21 @@ class ServiceSupervisor(Supervisor):
         plan = sv.LaunchPlan(context, said.prompt_cache_mib, said.slots, None, said.cache_type_k)
         self.state = msgspec.structs.replace(self.state, plan=plan)
 
+    def awaits(self, found: ProcessIdentity, services: frozenset[str]) -> bool:
+        """Whether a found process, in the cgroups of these units, may be its own and its manager has yet to say so: it is asked at once.
+
+        What it does not name then is watched as a backend that nobody configured.
+        """
+        own = self.config.supervise
+        if self._closed or self.process is not None or not isinstance(own, SuperviseUnit) or own.unit not in services:
+            return False
+        if self._awaited != found:
+            self._awaited, self._unnamed_looks = found, 0
+        if self._unnamed_looks >= _LOOKS_FOR_FOUND:
+            return False
+        self._next_look = self._clock.monotonic()
+        return True
+
     # Asking its manager
 
     def _look(self) -> None:
@@ -208,6 +230,8 @@ class ServiceSupervisor(Supervisor):
         if self._closed:
             return
         self._looks += 1
+        if found is None or not found[0].changing:  # While it starts its main process may not be known.
+            self._unnamed_looks += 1
         if self._look_again:  # What was asked before its process ended says nothing of how.
             self._look()
             return
