@@ -28,6 +28,7 @@ from moetuned.api.metric_catalogue import catalogue, signal_metric_name
 from moetuned.cli.main import group as moetunectl
 from moetuned.daemon.main import group as moetuned
 from moetuned.decide import signals
+from moetuned.decide.alert_text import TITLES
 from moetuned.decide.capabilities import TURNED_OFF
 from moetuned.decide.nagios import CheckAnswer
 from moetuned.host import rehearsals
@@ -463,8 +464,30 @@ GENERATED: Mapping[str, Callable[[], str]] = {
 }
 
 
+def missing_of_events(events: Iterable[str], pages: Path = ROOT / "docs/alerts") -> list[str]:
+    """What events lack of what docs/adding.md asks for ("An event"), a line each: which event, what, and the file that it goes into."""
+    tables: tuple[tuple[str, Mapping[Any, object], str], ...] = (
+        ("severity", SEVERITY, "SEVERITY of moetuned/schema/severity.py"),
+        ("title", TITLES, "TITLES of moetuned/decide/alert_text.py"),
+        ("MESSAGE_ID", MESSAGE_IDS, "MESSAGE_IDS of moetuned/alerts/journal.py (make one: systemd-id128 new)"),
+    )
+    found = []
+    for name in events:
+        found += [
+            f"event {name} has no {what}: add it to {where}" for what, table, where in tables if name not in table
+        ]
+        if not (pages / f"{name}.md").exists():
+            found.append(f"event {name} has no page: write docs/alerts/{name}.md, and its row in docs/alerts.md")
+    return found
+
+
 def main() -> int:
-    """Write what differs and name it."""
+    """Write what differs and name it; the exit code. Where an event is not complete, say what it lacks and write nothing."""
+    if missing := missing_of_events(EventName):
+        sys.stderr.write(
+            "".join(f"{line}\n" for line in (*missing, "nothing was written; see docs/adding.md, An event"))
+        )
+        return 1
     for name, generate in GENERATED.items():
         path, text = ROOT / name, generate()
         if not path.exists() or path.read_text(encoding="utf-8") != text:

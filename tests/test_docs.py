@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -234,14 +235,35 @@ def test_every_value_of_a_verdict_is_explained(axis: type[StrEnum]) -> None:
     assert re.findall(r"^\| `(\w+)` \|", table[1], re.MULTILINE) == [value.value for value in axis]
 
 
-def test_every_reference_page_is_made_from_code() -> None:
+def _generate_docs() -> Any:
     spec = importlib.util.spec_from_file_location("generate_docs", ROOT / "scripts" / "generate_docs.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    return module
+
+
+def test_every_reference_page_is_made_from_code() -> None:
+    module = _generate_docs()
     there = {name_of(page) for page in (ROOT / "docs" / "reference").iterdir()}
     assert there == {name for name in module.GENERATED if name.startswith("docs/reference/")}
+
+
+def test_an_event_that_lacks_something_is_named_with_what_and_where(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module = _generate_docs()
+    assert module.missing_of_events(EventName) == []
+    new = ("event disk_full has no severity: add it to SEVERITY of moetuned/schema/severity.py",
+           "event disk_full has no title: add it to TITLES of moetuned/decide/alert_text.py",
+           "event disk_full has no MESSAGE_ID: add it to MESSAGE_IDS of moetuned/alerts/journal.py (make one: systemd-id128 new)",
+           "event disk_full has no page: write docs/alerts/disk_full.md, and its row in docs/alerts.md")  # fmt: skip
+    assert module.missing_of_events(["disk_full", "test"]) == [*new]
+    monkeypatch.setattr(module, "EventName", ["disk_full"])
+    monkeypatch.setattr(module, "GENERATED", {})
+    assert module.main() == 1
+    assert capsys.readouterr().err.splitlines()[:4] == [*new]
 
 
 def test_decisions_are_numbered_and_listed() -> None:

@@ -42,7 +42,10 @@ _ANSWERS = ("backend", "context", "slots", "minimum", "relief", "profile", "aler
 @click.option("--replace-edited", is_flag=True, help="With --yes, also replace files that were edited since setup wrote them; they are kept as FILE.bak.")  # fmt: skip
 @click.option("--undo", is_flag=True, help="Take back all that setup made.")
 @click.option(
-    "--json", "as_json", is_flag=True, help="Print everything as JSON, for programs; with --yes or --dry-run."
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print everything as JSON, for programs. Asks nothing, so it needs --yes or --dry-run; without, its error says so.",
 )
 def command(**values: Any) -> None:
     """Set moetuned up: find models and backends, ask a few questions, show what will be done, and do it.

@@ -15,6 +15,7 @@ from moetuned.cli.setup_dialog import deed_words, done_words
 from moetuned.decide.setup_plan import SERVICE, TELLING
 from moetuned.decide.unit_adoption import AdoptionError
 from moetuned.host.environment_file import forget
+from moetuned.host.processes import identify
 from moetuned.host.service import ServiceError
 from moetuned.host.setup_record import remove_unit_state, write_record
 from moetuned.host.system_file import free_backup, is_closed, read_system_bytes, remove_beside, replace_files
@@ -222,7 +223,10 @@ def take_back(deeds: Sequence[PlannedDeed], record: SetupRecord, state: str, say
 
 
 def wait_for_daemon(names: Sequence[str], draw: Say) -> Snapshot:
-    """What the daemon knows once it answers and has seen these backends run, or has been given ten seconds for that. Raises DeedError."""
+    """What the daemon knows once it answers and has seen these backends run, or has been given ten seconds for that. Raises DeedError.
+
+    One that setup has just restarted is seen once it is shown with its new process: what is published may be older than that.
+    """
     client = Client(DEFAULT_SOCKET, _ASK_SECONDS)
     began = time.monotonic()
     last: Snapshot | None = None
@@ -235,7 +239,7 @@ def wait_for_daemon(names: Sequence[str], draw: Say) -> Snapshot:
             problem = str(error)
         waited = time.monotonic() - began
         if last is not None and not problem:
-            if _all_seen(last, names) or waited > SEEN_SECONDS:
+            if all_seen(last, names, lambda pid: identify(pid) is not None) or waited > SEEN_SECONDS:
                 return last
         elif waited > ANSWER_SECONDS:
             raise DeedError(
@@ -244,10 +248,14 @@ def wait_for_daemon(names: Sequence[str], draw: Say) -> Snapshot:
         time.sleep(_POLL_SECONDS)
 
 
-def _all_seen(snapshot: Snapshot, names: Sequence[str]) -> bool:
-    """Whether each of them runs, has answered and is known for what it is: a process is found before systemd has told whose it is."""
+def all_seen(snapshot: Snapshot, names: Sequence[str], runs: Callable[[int], bool]) -> bool:
+    """Whether each of them runs, has answered and is known for what it is: a process is found before systemd has told whose it is.
+
+    `runs`: whether a process of this pid runs now.
+    """
     known = {
         each.name: each.pid for each in snapshot.backends if each.verdict.phase not in (Phase.UNKNOWN, Phase.ABSENT)
     }
     found = [each.pid for each in snapshot.backends if each.discovered]
-    return all(known.get(name) is not None and known[name] not in found for name in names)
+    pids = [known.get(name) for name in names]
+    return all(pid is not None and pid not in found and runs(pid) for pid in pids)

@@ -126,7 +126,8 @@ def _run_setup(wanted: Wanted) -> int:
 
 def _check(wanted: Wanted) -> None:
     if wanted.as_json and not (wanted.yes or wanted.dry_run):
-        fail("--json asks nothing; give it --yes or --dry-run", EXIT_USAGE)
+        sentence = "--json asks nothing: add --dry-run to see the plan, or --yes to have it done. Nothing was changed"
+        _end(sentence, EXIT_USAGE, wanted)
     if not wanted.yes and not wanted.dry_run and not on_a_terminal():
         fail(
             "there is nobody to ask here (no terminal): take the defaults with --yes, or see them with --dry-run",
@@ -334,7 +335,7 @@ def _show_end(facts: SetupFacts, snapshot: Snapshot | None) -> None:
 def run_undo(wanted: Wanted) -> int:
     """The exit code."""
     if wanted.given or wanted.models:
-        fail("--undo takes no answers", EXIT_USAGE)
+        _end("--undo takes no answers", EXIT_USAGE, wanted)
     _check(wanted)
     with _alone(wanted):
         return _run_undo(wanted)

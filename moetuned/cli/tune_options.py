@@ -20,6 +20,7 @@ from moetuned.host.config_files import DEFAULT_PATH, LoadedConfig, load_files
 from moetuned.host.durable_file import read_private
 from moetuned.host.fs import HostFS, RealFS
 from moetuned.host.tuning_targets import find_targets, model_target
+from moetuned.parse.config_backend_check import CGROUP_KEYS
 from moetuned.parse.config_check import check
 from moetuned.parse.config_problem import ConfigError, any_of
 from moetuned.parse.config_text import FurtherCheck
@@ -140,7 +141,7 @@ def config_or_fail(options: Options) -> Config:
 
 
 def checked_config(options: Options) -> tuple[Config, tuple[str, ...]]:
-    """As `config_or_fail`, with what looks like a mistake under `tuning`, each a sentence with its file and line."""
+    """As `config_or_fail`, with what looks like a mistake in what is to be set, each a sentence with its file and line."""
     try:
         loaded = _loaded(options, (tunables.check_tuning,))
     except ConfigError as error:
@@ -148,9 +149,11 @@ def checked_config(options: Options) -> tuple[Config, tuple[str, ...]]:
     config = loaded.config
     # Another profile than the config's own: what is of no use with that one may be of use with this one.
     relevant = loaded.warnings if options.profile is None else (*check(config), *tunables.check_tuning(config))
-    return config, tuple(
-        str(each) for each in relevant if each.path.startswith("tuning") and each.severity == "warning"
-    )
+    return config, tuple(str(each) for each in relevant if _is_of_tuning(each.path) and each.severity == "warning")
+
+
+def _is_of_tuning(path: str) -> bool:
+    return path.startswith("tuning") or path.rpartition(".")[2] in CGROUP_KEYS
 
 
 def targets_of(options: Options, config: Config) -> Targets:

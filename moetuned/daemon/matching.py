@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from moetuned.daemon.discovery import FoundBackend, belongs_to
 from moetuned.daemon.watched import Watched
+from moetuned.schema.supervise import SuperviseUnit
 
 Match = tuple[FoundBackend, Watched | None]
 
@@ -14,7 +15,7 @@ def match(found: Sequence[FoundBackend], watched: Collection[Watched], leaving: 
     """For each process its backend, None for one that nobody knows; no backend gets two.
 
     `leaving`: sessions of backends that are being ended, which are nobody's. A process in the session of a supervised
-    backend, or below what its manager calls its main process, is that backend's, and only one of several is told: the one that was held, else the session's leader, else the first.
+    backend, or below what its manager calls its main process, or in its unit, is that backend's, and only one of several is told: the one that was held, else the session's leader, else the first.
     """
     matches: list[Match] = []
     rest = [each for each in found if each.session not in leaving]
@@ -25,7 +26,8 @@ def match(found: Sequence[FoundBackend], watched: Collection[Watched], leaving: 
         own = [
             each
             for each in rest
-            if each.session == session or (owner.supervisor.state.managed and _below(each, session))
+            if each.session == session
+            or (owner.supervisor.state.managed and (_below(each, session) or _in_unit(owner, each)))
         ]
         rest = [each for each in rest if each not in own]
         if own:
@@ -46,6 +48,12 @@ def _below(found: FoundBackend, main: int) -> bool:
     So does podman's conmon, and a shell with setsid or su in front of the server.
     """
     return main == found.identity.pid or main in found.above
+
+
+def _in_unit(owner: Watched, found: FoundBackend) -> bool:
+    """Whether it runs in the owner's unit: what its main process started and left alone is no child of it any more."""
+    supervise = None if owner.config is None else owner.config.supervise
+    return isinstance(supervise, SuperviseUnit) and supervise.unit in found.services
 
 
 def _best(own: Iterable[FoundBackend], owner: Watched) -> FoundBackend:

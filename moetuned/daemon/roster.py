@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from moetuned import backends
 from moetuned.daemon import discovery, returning, warm_baseline
@@ -26,7 +26,7 @@ from moetuned.host.backend_http import loopback_address
 from moetuned.host.cgroup import memory_cgroup
 from moetuned.host.clock import Clock
 from moetuned.host.open_connections import open_connections
-from moetuned.host.processes import has_ended, is_alive
+from moetuned.host.processes import ProcessIdentity, has_ended, is_alive
 from moetuned.host.service import Service
 from moetuned.host.spawn import boot_id
 from moetuned.parse.redact_command import redact_arguments
@@ -306,6 +306,8 @@ class Roster:
         # The search takes a moment, in which a process may have ended.
         alive = [each for each in found if is_alive(each.identity)]
         self._leave_displaced(alive, now)
+        awaited = {each.identity for each in alive if self._is_awaited(each)}
+        alive = [each for each in alive if each.identity not in awaited]
         leaving = {each.identity.pid for each in self._leaving if each.identity is not None}
         for each, owner in match(alive, tuple(self), leaving):
             if owner is None:
@@ -318,8 +320,13 @@ class Roster:
                 self._readdress(owner, each)
             elif owner.model_path is None and each.model_path is not None:
                 self._care.learn_model(owner, each.model_path)
+        self._drop_doubles(awaited)
+
+    def _drop_doubles(self, awaited: Collection[ProcessIdentity]) -> None:
+        """A process that a configured backend has, or will have once its manager says so, is nobody else's."""
         for watched in self:
-            if watched.discovered and watched.process is not None and self._is_taken(watched):
+            process = watched.process if watched.discovered else None
+            if process is not None and (process in awaited or self._is_taken(watched)):
                 self._drop(watched)
 
     def _leave_displaced(self, found: list[discovery.FoundBackend], now: float) -> None:
@@ -346,6 +353,11 @@ class Roster:
     def _url_of(watched: Watched, found: discovery.FoundBackend) -> str | None:
         configured = None if watched.config is None else watched.config.url
         return discovery.address_of(found.description, None if found.displaced_by is not None else configured)
+
+    def _is_awaited(self, found: discovery.FoundBackend) -> bool:
+        """Whether it runs in the unit of a configured backend whose process systemd has not named yet: else it would be shown twice."""
+        managed = [each.supervisor for each in self if isinstance(each.supervisor, ServiceSupervisor)]
+        return any(supervisor.awaits(found.identity, found.services) for supervisor in managed)
 
     def _is_taken(self, watched: Watched) -> bool:
         """Whether a configured backend has its process now."""

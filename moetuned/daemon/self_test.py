@@ -51,7 +51,7 @@ class SelfTest:
         self._facts: RehearsalFacts | None = None
         self._next: RehearsalFacts | None = None
         self._again_at = 0.0
-        """When what is refused is tried again, monotonic seconds."""
+        """When what is refused is tried again, or all of it where nothing is known, monotonic seconds."""
         self.answer = Capabilities(detail="not rehearsed yet")
         """What everybody is shown."""
         self.off: tuple[TurnedOff, ...] = ()
@@ -72,9 +72,17 @@ class SelfTest:
             self.follow(config, paths, steps)
         if self._facts is None or self._clock.monotonic() < self._again_at:
             return
+        if self.answer.state == "failed":
+            self._try_whole_again(self._facts)
+            return
         only = refused(self.answer.capabilities)
         again = msgspec.structs.replace(self._facts, only=only)
         if not only or self._workers.submit(Lane.REHEARSE, _KEY, lambda: self._rehearse(again), self._tried_again):
+            self._again_at = self._clock.monotonic() + AGAIN_SECONDS
+
+    def _try_whole_again(self, facts: RehearsalFacts) -> None:
+        """The process that rehearses could not be started, or died: what kept it from that (memory, a full process table) may be over."""
+        if self._workers.submit(Lane.REHEARSE, _KEY, lambda: self._rehearse(facts), self._done):
             self._again_at = self._clock.monotonic() + AGAIN_SECONDS
 
     def follow_cgroups(self, running: Mapping[str, str | None]) -> bool:
@@ -120,8 +128,10 @@ class SelfTest:
         wall = self._clock.wall()
         self._again_at = self._clock.monotonic() + AGAIN_SECONDS
         if found is None:
-            log.warning("what actions may need is not known, so none is turned off: %s", error)
-            self._take(Capabilities("failed", str(error), wall_seconds=wall))
+            text = str(error)
+            if (self.answer.state, self.answer.detail) != ("failed", text):  # the same again is no news
+                log.warning("what actions may need is not known, so none is turned off: %s", text)
+            self._take(Capabilities("failed", text, wall_seconds=wall))
         else:
             seconds = sum(one.seconds for one in found)
             text = f"{len(found)} things rehearsed in {seconds:.1f} s of processes of their own"

@@ -23,6 +23,7 @@ from moetuned.host.processes import CLOCK_TICKS, ProcessHandle, ProcessIdentity,
 from moetuned.host.service import Service, ServiceError, ServiceState
 from moetuned.schema.backend_description import BackendDescription
 from moetuned.schema.config import Backend
+from moetuned.schema.supervise import SuperviseUnit
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +32,8 @@ LOOK_SECONDS = 2.0
 LOOK_LATER_SECONDS = 10.0
 """this often once that has been so for a minute,"""
 _SOON_SECONDS = 60.0
+_LOOKS_FOR_FOUND = 2
+"""So many looks must not name a process that was found in its unit: the first may have been under way when it was found."""
 LOOK_AGAIN_SECONDS = 10.0
 """this often while it is not known what a restart can change,"""
 LOOK_SELDOM_SECONDS = 60.0
@@ -61,7 +64,7 @@ class ServiceSupervisor(Supervisor):
         self._settable: frozenset[str] = frozenset()
         self._next_look = clock.monotonic()
         self._absent_since = clock.monotonic()
-        self._exit: spawn.Exit | None = None
+        self._exit: tuple[ProcessIdentity, spawn.Exit] | None = None
         """Its process ended, and what its manager says about that is not known yet."""
         self._look_again = False
         """Whether its process ended while its manager was being asked."""
@@ -73,6 +76,10 @@ class ServiceSupervisor(Supervisor):
         self._closed = False
         self._unfinished: tuple[sv.LaunchPlan, bool] | None = None
         """What an earlier daemon had begun to restart it with, and whether to free memory, until it is known what became of that."""
+        self._awaited: ProcessIdentity | None = None
+        """A process in its unit that its manager has not named yet."""
+        self._unnamed_looks = 0
+        """How often it did not since that was found."""
         self._hung: ProcessIdentity | None = None
         """The last process that hung and that its manager was asked to restart for that."""
 
@@ -182,6 +189,21 @@ class ServiceSupervisor(Supervisor):
         plan = sv.LaunchPlan(context, said.prompt_cache_mib, said.slots, None, said.cache_type_k)
         self.state = msgspec.structs.replace(self.state, plan=plan)
 
+    def awaits(self, found: ProcessIdentity, services: frozenset[str]) -> bool:
+        """Whether a found process, in the cgroups of these units, may be its own and its manager has yet to say so: it is asked at once.
+
+        What it does not name then is watched as a backend that nobody configured.
+        """
+        own = self.config.supervise
+        if self._closed or self.process is not None or not isinstance(own, SuperviseUnit) or own.unit not in services:
+            return False
+        if self._awaited != found:
+            self._awaited, self._unnamed_looks = found, 0
+        if self._unnamed_looks >= _LOOKS_FOR_FOUND:
+            return False
+        self._next_look = self._clock.monotonic()
+        return True
+
     # Asking its manager
 
     def _look(self) -> None:
@@ -208,6 +230,8 @@ class ServiceSupervisor(Supervisor):
         if self._closed:
             return
         self._looks += 1
+        if found is None or not found[0].changing:  # While it starts its main process may not be known.
+            self._unnamed_looks += 1
         if self._look_again:  # What was asked before its process ended says nothing of how.
             self._look()
             return
@@ -242,14 +266,17 @@ class ServiceSupervisor(Supervisor):
 
     def _conclude_exit(self, state: ServiceState) -> None:
         """Its process ended: that is told with what its manager says about it, if that says anything."""
-        ended, self._exit = self._exit, None
-        if ended is None or self.process is not None:
+        known, self._exit = self._exit, None
+        if known is None or self.process is not None:
             return
+        identity, ended = known
         how = state.ended or (OOM_KILLED if state.oom_killed else str(ended))
         if self.state.stage in (sv.Stage.LOADING, *sv.UP):
             self._ended_how = f"it {how}"
         now, cause = self._clock.monotonic(), Cause.OOM_KILLED if state.oom_killed else Cause.EXIT
-        self._do(managed.ended(self.state, how, now, self.who, by_owner=state.stopped_by_owner, cause=cause))
+        goes_on = state.on_purpose and state.pid != identity.pid
+        wanted = state.stopped_by_owner or goes_on
+        self._do(managed.ended(self.state, how, now, self.who, by_owner=wanted, goes_on=goes_on, cause=cause))
 
     def _end_again(self, next_plan: sv.LaunchPlan, *, hurry: bool) -> None:
         """See `Supervisor`: what its manager makes of that restart is asked before; it may be under way, or even done."""
@@ -287,13 +314,13 @@ class ServiceSupervisor(Supervisor):
         self._watch(process)
         self._record(process, (), self.state.plan)
 
-    def _find_cause(self, identity: ProcessIdentity, how: spawn.Exit) -> None:  # noqa: ARG002  its manager is asked
-        """See `Supervisor`."""
+    def _find_cause(self, identity: ProcessIdentity, how: spawn.Exit) -> None:
+        """See `Supervisor`: its manager is asked."""
         if self.state.stage is sv.Stage.STOPPING or self.by_search:
             now = self._clock.monotonic()
             self._do(managed.ended(self.state, str(how), now, self.who))
         else:
-            self._exit = how
+            self._exit = identity, how
         self._look()
 
     def _ask(self, plan: sv.LaunchPlan) -> None:

@@ -42,9 +42,19 @@ def goes_on(state: Supervision, plan: LaunchPlan, now: float, *, hurry: bool = T
 
 
 def ended(
-    state: Supervision, how: str, now: float, manager: str, *, by_owner: bool = False, cause: Cause = Cause.EXIT
+    state: Supervision,
+    how: str,
+    now: float,
+    manager: str,
+    *,
+    by_owner: bool = False,
+    goes_on: bool = False,
+    cause: Cause = Cause.EXIT,
 ) -> Moved:
-    """Its process ended; `how` is the end of the sentence "NAME …". `by_owner`: somebody wanted that, so nobody is told."""
+    """Its process ended; `how` is the end of the sentence "NAME …". `by_owner`: somebody wanted that, so nobody is told.
+
+    `goes_on`: its manager is still at it, or has the next one running: it was not only stopped, or that is not known yet.
+    """
     if state.stage is Stage.STOPPING:
         # Only now the time in which the next one must appear begins.
         return _replace(state, kill_at=None, retry_at=now + APPEAR_SECONDS), ()
@@ -52,7 +62,8 @@ def ended(
         return state, ()
     state = _gone(state, down=state.down)
     if by_owner:
-        return state, (Note(f"{state.backend} {how}; its owner stopped it, so it is left stopped"),)
+        wanted = "somebody stops it or has it restarted" if goes_on else "its owner stopped it, so it is left stopped"
+        return state, (Note(f"{state.backend} {how}; {wanted}"),)
     timing = state.timing
     exits = (*(at for at in state.exits if now - at < timing.breaker_seconds), now)
     message = f"{state.backend} {how}; {manager} decides whether it is started again"

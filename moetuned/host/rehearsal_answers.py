@@ -9,10 +9,13 @@ from __future__ import annotations
 import errno
 import os
 
+from moetuned.host.service_manager import is_booted
 from moetuned.schema.capability import Answer, Found
 
 REFUSALS = frozenset({errno.EPERM, errno.EACCES, errno.EROFS, errno.ENOSYS, errno.EAFNOSUPPORT})
 YES = Found(Answer.YES)
+IN_CONTAINER = "/run/systemd/container"
+"""There where systemd runs in a container; it says which kind."""
 
 
 def of_error(error: OSError, what: str = "", cure: str = "") -> Found:
@@ -27,6 +30,17 @@ def of_error(error: OSError, what: str = "", cure: str = "") -> Found:
     if error.errno in REFUSALS:
         return no(why, cure)
     return unknown(why)
+
+
+def cure_of_sandbox(error: OSError, options: str) -> str:
+    """What to do where a file cannot be written: `options` in the unit's drop-in, or, where a container keeps it read-only, what helps there.
+
+    A read-only /proc/sys or /sys without systemd as the service manager, or with one that runs in a container itself
+    (/run/systemd/container, https://systemd.io/CONTAINER_INTERFACE), was mounted so by who made the container.
+    """
+    if error.errno == errno.EROFS and (not is_booted() or os.path.exists(IN_CONTAINER)):
+        return "a container has /proc/sys and /sys read-only: run moetuned on the machine itself, or give the container both to write (--privileged)"
+    return f"in a drop-in of moetuned.service: {options}"
 
 
 def no(why: str, cure: str = "") -> Found:

@@ -12,9 +12,11 @@ from typing import Protocol
 import msgspec
 
 from moetuned.host import listening, processes
+from moetuned.host.fs import RealFS, read_or_none
 from moetuned.host.process_place import path_here, url_here
 from moetuned.parse.config_values import url_port
 from moetuned.parse.generic_process import is_of
+from moetuned.parse.process_name import services_of
 from moetuned.schema.backend_abilities import Abilities, Dialect
 from moetuned.schema.backend_description import BackendDescription
 from moetuned.schema.config import Backend
@@ -22,6 +24,7 @@ from moetuned.schema.config import Backend
 FULL_SEARCH_EVERY = 6
 """Of so many searches one looks at every process, also at those that were something else before."""
 LOOKS = 2
+_REAL = RealFS()
 _MOST_ABOVE = 16
 
 
@@ -69,6 +72,8 @@ class FoundBackend(msgspec.Struct, frozen=True):
     """Its parent, the parent's parent and so on when it was found."""
     front: processes.ProcessIdentity | None = None
     """The process that only stands before this one: it takes the requests, or started it, and holds no model."""
+    services: frozenset[str] = frozenset()
+    """The units of systemd that its cgroup was in or below when it was found."""
 
 
 class Finder:
@@ -182,6 +187,7 @@ def describe(identity: processes.ProcessIdentity, argv: tuple[str, ...], kind_of
         above=_above(identity.pid),
         said_url=description.url,
         model_path=model_path(identity.pid, description.model_path),
+        services=services_of(read_or_none(_REAL, f"/proc/{identity.pid}/cgroup") or ""),
     )
 
 

@@ -28,7 +28,8 @@ class ServiceState(msgspec.Struct, frozen=True):
     `pid`: of the main process, in this pid namespace; None: none runs. `pid_known` False: it does not tell whether and as what a process
     runs, so that has to be found by looking for it; then `pid` is None and says nothing. `changing`: it is being started or ended. `ended`: how the last
     process ended, the end of the sentence "NAME …" ("exited with code 1"); None: not known. `stopped_by_owner`: it does not run because
-    somebody wanted that; it is nobody's task to start it. `oom_killed`: the last process was ended by the kernel's OOM killer.
+    somebody wanted that; it is nobody's task to start it. `on_purpose`: a process other than `pid` ended because somebody has it restarted,
+    or still stops it. `oom_killed`: the last process was ended by the kernel's OOM killer.
     """
 
     pid: int | None
@@ -37,6 +38,7 @@ class ServiceState(msgspec.Struct, frozen=True):
     ended: str | None = None
     stopped_by_owner: bool = False
     oom_killed: bool = False
+    on_purpose: bool = False
 
 
 class Keeper(Protocol[T]):

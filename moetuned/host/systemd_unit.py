@@ -16,7 +16,13 @@ from collections.abc import Mapping, Sequence
 
 from moetuned.decide.unit_adoption import VALUES, environment_path, is_value, set_by
 from moetuned.decide.unit_container import engine_of, instead
-from moetuned.decide.unit_state import how_it_ended, is_changing, is_stopped_by_owner, was_oom_killed
+from moetuned.decide.unit_state import (
+    how_it_ended,
+    is_changing,
+    is_ended_on_purpose,
+    is_stopped_by_owner,
+    was_oom_killed,
+)
 from moetuned.host.environment_file import age_seconds, read_variables, settled, take_back, write_variables
 from moetuned.host.fs import HostFS, RealFS
 from moetuned.host.own_processes import hold_own
@@ -72,6 +78,7 @@ class SystemdUnit:
             ended=how_it_ended(status),
             stopped_by_owner=is_stopped_by_owner(status),
             oom_killed=was_oom_killed(status),
+            on_purpose=is_ended_on_purpose(status),
         )
 
     def settable(self) -> frozenset[str]:

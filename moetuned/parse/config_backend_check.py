@@ -12,7 +12,7 @@ from moetuned.parse.config_values import duration_problem, url_port
 from moetuned.parse.container_run import container_name_problem, run_problems
 from moetuned.parse.numbers_http import number_pattern
 from moetuned.parse.script_command import script_problems
-from moetuned.schema.config import Backend, Config, Context, Mode
+from moetuned.schema.config import Backend, Config, Context, Mode, Profile
 from moetuned.schema.relief import StepName
 from moetuned.schema.supervise import SuperviseCommand, SuperviseContainer, SuperviseProcess, SuperviseUnit
 from moetuned.schema.units import parse_bytes
@@ -26,6 +26,8 @@ _CAN = {
     "checkpoints": "keep fewer checkpoints",
     "cache_type": "quantise the KV cache",
 }
+CGROUP_KEYS = ("memory_low", "io_weight")
+"""Keys that are set for a backend's cgroup, as part of the tuning."""
 _SCRIPT_SECONDS = (1.0, 3600.0)
 _CGROUP_ROOT = "/sys/fs/cgroup"
 # A word in single braces. Not {{…}} of chat templates, nor JSON such as {"enable_thinking": false}.
@@ -56,6 +58,7 @@ def check_backends(config: Config, known_kinds: Collection[str] | None = None) -
         yield from _absolute((*path, "model"), backend.model)
         if backend.memory_low is not None:
             yield from _check_size((*path, "memory_low"), backend.memory_low)
+        yield from _check_observed(config, path, backend)
         if isinstance(backend.supervise, SuperviseProcess):
             yield from _check_process(config, (*path, "supervise"), backend, backend.supervise)
         if isinstance(backend.supervise, SuperviseContainer):
@@ -63,6 +66,16 @@ def check_backends(config: Config, known_kinds: Collection[str] | None = None) -
         if isinstance(backend.supervise, SuperviseCommand):
             yield from _check_script(config, (*path, "supervise"), backend, backend.supervise)
         yield from _check_service((*path, "supervise"), backend, services, index)
+
+
+def _check_observed(config: Config, path: _Path, backend: Backend) -> Iterator[Problem]:
+    """Settings of its cgroup are settings of the kernel, too."""
+    if config.tuning.profile is not Profile.OBSERVE:
+        return
+    for key in CGROUP_KEYS:
+        if (value := getattr(backend, key)) is not None:
+            hint = "has no effect: tuning.profile is observe, which changes nothing; set profile: moe-offload or take it out"
+            yield _warning((*path, key), value, hint)
 
 
 def _error(path: _Path, value: object, hint: str) -> Problem:

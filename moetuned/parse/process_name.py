@@ -28,6 +28,13 @@ def unit_of(cgroup: str) -> str | None:
     return None
 
 
+def services_of(cgroup: str) -> frozenset[str]:
+    """The services of the system's systemd that /proc/<pid>/cgroup is in or below; those of a user's own are none."""
+    parts = [path.split("/") for path in cgroup_paths(cgroup)]
+    system = [each for each in parts if not any(part.startswith("user@") for part in each)]
+    return frozenset(part for each in system for part in each if part.endswith(".service"))
+
+
 def cgroup_paths(cgroup: str) -> frozenset[str]:
     """All paths of /proc/<pid>/cgroup but the root."""
     paths = (line.partition(":")[2].partition(":")[2] for line in cgroup.split("\n"))

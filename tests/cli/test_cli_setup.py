@@ -120,7 +120,11 @@ def piped(*arguments: str) -> subprocess.CompletedProcess[str]:
     ("arguments", "code", "said"),
     [
         ((), 2, "there is nobody to ask here (no terminal): take the defaults with --yes"),
-        (("--json",), 2, "--json asks nothing; give it --yes or --dry-run"),
+        (
+            ("--json",),
+            2,
+            "--json asks nothing: add --dry-run to see the plan, or --yes to have it done. Nothing was changed",
+        ),
         (("--yes", "--alert", "ntfy"), 2, "--ntfy-url is needed: nothing must be http"),
         (("--yes", "--backend", "qwen"), 2, "--backend: qwen is none of them"),
         (
@@ -136,6 +140,17 @@ def test_what_cannot_be_done_is_said(arguments: tuple[str, ...], code: int, said
     done = piped(*arguments)
     assert (done.returncode, said in done.stderr) == (code, True), done.stderr
     assert "CARRIED OUT" not in done.stdout
+
+
+@pytest.mark.parametrize("more", [(), ("--undo",), ("--undo", "--relief", "act")])
+def test_json_of_what_nobody_confirmed(more: tuple[str, ...]) -> None:
+    """Nobody can be asked, and nothing is done without a yes: a program reads why, as JSON."""
+    done = piped("--json", *more)
+    report: dict[str, Any] = json.loads(done.stdout)
+    assert done.returncode == 2
+    assert report["error"] in done.stderr
+    assert ("add --dry-run" in report["error"]) == ("--relief" not in more)
+    assert (report["done"], report["plan"]["deeds"]) == ([], [])
 
 
 def test_json_of_a_dry_run() -> None:

@@ -135,6 +135,20 @@ def test_a_file_that_is_no_journal_is_refused(root: Path) -> None:
     assert "is no undo journal" in run(root, "verify", "--journal", str(directory / "passwd"), code=2).stderr
 
 
+def test_what_is_asked_for_a_cgroup_and_not_set_is_said(root: Path, tmp_path: Path) -> None:
+    """The profile observe sets nothing of a backend's either; with another it would be."""
+    config = tmp_path / "moetuned.yaml"
+    config.write_text(
+        "tuning: {profile: observe}\nbackends:\n  - name: glm\n    memory_low: 8GiB\n    io_weight: 500\n"
+    )
+    said = run(root, "plan", "--config", str(config)).stderr
+    for key in ("memory_low: '8GiB'", "io_weight: 500"):
+        assert f"backends[0].{key}: has no effect: tuning.profile is observe, which changes nothing" in said
+    assert (
+        "tuning.profile is observe" not in run(root, "plan", "--config", str(config), "--profile", "moe-offload").stderr
+    )
+
+
 def test_a_root_that_is_not_there_is_a_usage_error(root: Path) -> None:
     assert "does not exist" in run(root / "nowhere", "plan", code=2).stderr
 

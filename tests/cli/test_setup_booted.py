@@ -136,6 +136,25 @@ def test_from_nothing_to_a_service_and_back(machine: BootedSystemd) -> None:
     assert "Nothing to take back" in machine.moetunectl("setup", "--undo", "--yes").stdout
 
 
+def test_a_restart_by_setup_alarms_nobody_and_its_status_shows_the_new_process(machine: BootedSystemd) -> None:
+    unit = "moetuned-backend@glm-4.5.service"
+    setup(machine, "--profile", "observe", "--context", "8192", "--minimum", "1024")
+    first = machine.show(unit, "MainPID")
+    shown = machine.moetunectl("setup", "--yes", "--context", "4096").stdout
+    assert f"done: restart {unit}" in " ".join(shown.split())
+    second = machine.show(unit, "MainPID")
+    assert second != first
+    assert f"pid {second}" in shown
+    assert "simulator-" not in shown, "which it is called until it is known whose it is"
+    events = machine.moetunectl("events", "--json", check=False).stdout.splitlines()
+    assert [name for line in events if (name := json.loads(line)["name"]).startswith("backend_")] == []
+    machine.run("sh", "-c", f"kill -SEGV {second}")
+    limit = 1000
+    while "backend_down" not in machine.moetunectl("events", "--json", check=False).stdout:
+        limit -= 1
+        assert limit, "a crash is told all the same"
+
+
 def test_a_backend_that_does_not_stay_up_is_told(machine: BootedSystemd) -> None:
     """Its model loads nowhere but in the estimate: nothing says done of it, the second time neither, and its last words are there."""
     server = machine.path("/opt/bin/llama-server").read_text()

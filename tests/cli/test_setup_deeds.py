@@ -5,17 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from status_scenes import no_backends
 
 from moetuned.cli import setup_deeds
 from moetuned.cli.backend_adopt import AdoptReport
-from moetuned.cli.setup_deeds import DeedError, carry_out, take_back
+from moetuned.cli.setup_deeds import DeedError, all_seen, carry_out, take_back
 from moetuned.decide.unit_adoption import AdoptionError
 from moetuned.host.setup_record import read_record
 from moetuned.host.system_file import read_system_file
 from moetuned.host.system_program import ProgramError
 from moetuned.parse.unit_status import UnitStatus
 from moetuned.schema.setup import PlannedDeed, SetupRecord, Step
+from moetuned.schema.snapshot import BackendView
+from moetuned.schema.verdict import Phase, Verdict
 
 
 @pytest.fixture
@@ -226,3 +230,14 @@ def test_who_has_yet_to_be_told_is_remembered(tmp_path: Path, asked: list[str]) 
 def test_what_an_earlier_restart_gave_it_does_not_go_before_what_was_answered(tmp_path: Path, asked: list[str]) -> None:
     do(tmp_path, PlannedDeed(Step.RESTART_BACKEND, "moetuned-backend@glm.service", "why"))
     assert asked == ["forget glm", "try-restart moetuned-backend@glm.service"]
+
+
+def test_a_backend_is_seen_once_its_new_process_is() -> None:
+    """What the daemon published last may show the process that setup has just had ended, or one found before it is known whose it is."""
+    glm = BackendView("glm", "llama-server", Verdict("glm", 0.0, Phase.IDLE), "", pid=7)
+    now = msgspec.structs.replace(no_backends(), backends=(glm,))
+    assert all_seen(now, ["glm"], {7}.__contains__)
+    assert not all_seen(now, ["glm"], {8}.__contains__)
+    assert not all_seen(now, ["glm", "other"], {7}.__contains__)
+    found = msgspec.structs.replace(glm, name="llama-server-8080", discovered=True)
+    assert not all_seen(msgspec.structs.replace(now, backends=(glm, found)), ["glm"], {7}.__contains__)

@@ -222,6 +222,26 @@ def test_a_daemon_that_is_killed_in_the_middle_leaves_one_restart_and_its_cool_d
     assert house.pid() == second
 
 
+def test_a_unit_and_its_process_are_one_backend_from_the_first_look_on(house: House) -> None:
+    """Found by a search before systemd has told whose it is: at the daemon's start, and when the unit starts after a while."""
+    adopted(house)
+    house.until_idle()
+    house.configure()
+    config = house.machine.path("/etc/moetuned/moetuned.yaml")
+    config.write_text(config.read_text().replace("discover: false", "discover: true"))
+    for _ in range(3):
+        house.machine.systemctl("stop", "moetuned.service")
+        house.machine.path("/run/moetuned/backends/llama.json").unlink()  # or it is known from the daemon before
+        house.machine.systemctl("start", "moetuned.service")
+        assert [each["name"] for each in house.until(lambda: house.ask("status"), "an answer")["backends"]] == ["llama"]
+        house.until_idle()
+    house.machine.systemctl("restart", "llama.service")
+    house.until_idle()
+    assert "llama: is process" in house.log()
+    assert "simulator-8080: is process" not in house.log()
+    assert "llama-server-8080: is process" not in house.log()
+
+
 def test_its_owner_stops_it_and_it_crashes_and_its_files_change(house: House) -> None:
     text = UNIT + f"Restart=on-failure\nRestartSec=1s\nExecStart={SERVE} -c 24576 --cache-ram 0\n"
     house.make("llama", text)
@@ -239,6 +259,11 @@ def test_its_owner_stops_it_and_it_crashes_and_its_files_change(house: House) ->
     assert house.machine.path(f"/proc/{second['pid']}/stat").read_text().split()[2] == "T"
     house.machine.moetunectl("backend", "resume", "llama")
     house.until_idle()
+
+    house.machine.systemctl("restart", "llama.service")
+    third = house.until_idle()
+    assert third["pid"] != second["pid"]
+    assert house.events().count("backend_down") == 1, "that somebody has it restarted is no crash"
 
     house.machine.systemctl("stop", "llama.service")
     house.until(

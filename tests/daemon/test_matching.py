@@ -16,6 +16,7 @@ from moetuned.decide.supervision import LaunchPlan, Supervision
 from moetuned.host.processes import ProcessIdentity
 from moetuned.schema.backend_description import BackendDescription
 from moetuned.schema.config import Backend
+from moetuned.schema.supervise import SuperviseUnit
 
 
 class Owner:
@@ -47,6 +48,15 @@ def names(matches: list) -> dict[int, str | None]:
 def test_a_process_in_a_supervised_session_is_that_backend() -> None:
     glm = watched("glm", Backend("glm"), main=10)
     assert names(match([found(11, session=10), found(20)], [glm])) == {11: "glm", 20: None}
+
+
+def test_what_runs_in_its_unit_is_the_units_backend_and_no_second_one() -> None:
+    """A server that its launcher left alone is the child of PID 1, in a session of its own."""
+    glm = watched("glm", Backend("glm", supervise=SuperviseUnit(unit="glm.service")), main=10)
+    glm.supervisor.state = Supervision("glm", LaunchPlan(2048), managed=True)
+    server = msgspec.structs.replace(found(30), services=frozenset({"glm.service"}))
+    other = msgspec.structs.replace(found(40), services=frozenset({"other.service"}))
+    assert names(match([server, other], [glm])) == {30: "glm", 40: None}
 
 
 @pytest.mark.parametrize("managed", [True, False])

@@ -25,7 +25,7 @@ from moetuned.schema.backend_description import BackendDescription
 from moetuned.schema.config import Backend, Config, Context, Watch
 from moetuned.schema.event import EventName
 from moetuned.schema.sample import BackendSample
-from moetuned.schema.supervise import SuperviseProcess
+from moetuned.schema.supervise import SuperviseProcess, SuperviseUnit
 from moetuned.state import backend_record
 
 GLM = Backend("glm", supervise=SuperviseProcess(command=["server", "-c", "{context}"]), url="http://127.0.0.1:8080")
@@ -222,6 +222,17 @@ def test_a_new_entry_takes_over_what_was_found(rig: Rig) -> None:
     rig.configure(Backend("mine", url="http://127.0.0.1:8080"))
     rig.find(found(20))
     assert rig.pids() == {"mine": 20}
+
+
+def test_what_runs_in_the_unit_of_an_entry_is_no_second_backend(rig: Rig) -> None:
+    """Also one that was found before the entry came: it waits until systemd has named its process."""
+    process = msgspec.structs.replace(found(20), services=frozenset({"glm.service"}))
+    rig.configure()
+    rig.find(process)
+    assert rig.pids() == {"llama-server-8080": 20}
+    rig.configure(Backend("glm", supervise=SuperviseUnit(unit="glm.service")))
+    rig.find(process, found(21, port=8081))
+    assert rig.pids() == {"glm": None, "llama-server-8081": 21}
 
 
 def test_without_discovery_only_the_config_counts(rig: Rig) -> None:

@@ -188,6 +188,22 @@ def test_one_that_failed_turns_nothing_off_and_says_why(rig: Rig, caplog: pytest
     assert "none is turned off" in caplog.text
 
 
+def test_one_that_failed_as_a_whole_is_made_again_as_a_whole(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    """Memory may have been short for a moment at the start. The same failure again is told once."""
+    rig.test.consider(FACTS)
+    rig.workers.finish(KEY, OSError("no process could be started"))
+    look(rig, AGAIN_SECONDS - 1)
+    assert rig.workers.keys() == []
+    look(rig, 1)
+    rig.workers.finish(KEY, OSError("no process could be started"))
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    look(rig, AGAIN_SECONDS)
+    rig.finish()
+    assert rig.asked == [FACTS], "all of it, and not only what was refused"
+    assert (rig.test.answer.state, rig.test.answer.capabilities) == ("done", (REFUSED,))
+    assert why_not(rig.test.off, Action.PAUSE, "glm") is not None
+
+
 def test_refused_swap_and_settings(rig: Rig) -> None:
     rig.found = (NO_SWAP, NO_FILE)
     rig.test.consider(FACTS)

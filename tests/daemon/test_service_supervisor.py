@@ -379,6 +379,61 @@ def test_its_owner_may_stop_it(rig: Rig) -> None:
     assert rig.supervisor.state.stage is Stage.STOPPED
 
 
+@pytest.mark.parametrize("pid", [None, 200])
+def test_its_owner_may_have_it_restarted(rig: Rig, pid: int | None, caplog: pytest.LogCaptureFixture) -> None:
+    """Looked at in the middle of that, or after it: that is no crash, and its next process is not told as its recovery."""
+    process = running(rig)
+    rig.service.state = ServiceState(pid=None, changing=True, on_purpose=True)
+    if pid is not None:
+        rig.run_as(pid)
+        rig.service.state = ServiceState(pid=pid, on_purpose=True)
+    rig.end(process)
+    rig.look()
+    if pid is None:
+        rig.run_as(200)
+        rig.clock.now += LOOK_SECONDS
+        rig.supervisor.tick()
+        rig.look()
+    rig.supervisor.healthy()
+    assert (rig.said, rig.supervisor.state.stage) == ([], Stage.READY)
+    assert rig.supervisor.identity == ProcessIdentity(200, 2000)
+    assert "somebody stops it or has it restarted" in caplog.text
+
+
+def test_the_restart_before_a_crash_does_not_excuse_it(rig: Rig) -> None:
+    """Its manager does not know yet that the process which it had restarted has ended."""
+    process = running(rig)
+    rig.service.state = ServiceState(pid=100, on_purpose=True)
+    rig.spawn.adoptable.clear()
+    rig.end(process)
+    rig.look()
+    assert [name for name, _ in rig.said] == [EventName.BACKEND_DOWN]
+
+
+def test_what_is_found_in_its_unit_is_awaited_until_its_manager_names_it_or_does_not(rig: Rig) -> None:
+    mine, found = frozenset({"llama.service"}), ProcessIdentity(100, 1000)
+    rig.supervisor.start()
+    assert rig.supervisor.awaits(found, mine)
+    assert not rig.supervisor.awaits(found, frozenset({"other.service"}))
+    rig.look()  # which was under way when it was found
+    rig.service.state = ServiceState(pid=None, changing=True)
+    for _ in range(4):
+        assert rig.supervisor.awaits(found, mine)
+        rig.supervisor.tick()
+        rig.look()
+    rig.service.state = ServiceState(pid=None)
+    assert rig.supervisor.awaits(found, mine), "it is asked at once, and not only when it is time again"
+    rig.supervisor.tick()
+    rig.look()
+    assert not rig.supervisor.awaits(found, mine), "its manager knows no process, so it is somebody's"
+    assert rig.supervisor.awaits(ProcessIdentity(101, 1010), mine)
+    rig.run_as(101)
+    rig.supervisor.tick()
+    rig.look()
+    assert rig.supervisor.identity == ProcessIdentity(101, 1010)
+    assert not rig.supervisor.awaits(found, mine)
+
+
 def test_a_manager_that_says_nothing_leaves_it_unknown(rig: Rig) -> None:
     rig.service.state = ServiceError("systemctl did not end within 20 s")
     rig.supervisor.start()

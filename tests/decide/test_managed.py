@@ -64,6 +64,13 @@ def test_one_that_its_owner_stopped_is_nobodys_alarm() -> None:
     assert isinstance(commands[0], Note)
 
 
+def test_one_that_its_owner_has_restarted_is_not_said_to_be_left_stopped() -> None:
+    now, commands = managed.ended(state(), "ended", 10.0, UNIT, by_owner=True, goes_on=True)
+    assert (now.stage, now.down, now.exits) == (Stage.STOPPED, False, ())
+    assert commands == (Note("glm ended; somebody stops it or has it restarted"),)
+    assert (managed.appeared(now).stage, managed.appeared(now).down) == (Stage.LOADING, False)
+
+
 def test_a_crash_loop_is_told_once_more() -> None:
     now, told = state(), []
     for at in range(8):

@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moetuned.decide.unit_state import how_it_ended, is_changing, is_stopped_by_owner, was_oom_killed
+from moetuned.decide.unit_state import (
+    how_it_ended,
+    is_changing,
+    is_ended_on_purpose,
+    is_stopped_by_owner,
+    was_oom_killed,
+)
 from moetuned.parse.unit_status import UnitStatus
 
 
@@ -139,6 +145,38 @@ def test_changing_is_not_stopped(status: UnitStatus) -> None:
     assert not is_stopped_by_owner(status)
 
 
+@pytest.mark.parametrize(
+    "status",
+    [
+        unit("deactivating", main_pid=7, main_started_at=5, left_active_at=10, job=True),  # it takes its time
+        unit("deactivating", main_code=2, main_status=15, main_started_at=5, left_active_at=10, main_exited_at=11),  # something is left of it
+        unit("inactive", main_code=2, main_status=15, main_started_at=5, left_active_at=10, main_exited_at=11, job=True),  # between its halves
+        unit("activating", main_pid=8, main_started_at=20, left_active_at=10, job=True),
+        unit("active", main_pid=8, main_started_at=20, left_active_at=10),
+    ],
+)  # fmt: skip
+def test_ended_on_purpose(status: UnitStatus) -> None:
+    assert is_ended_on_purpose(status)
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        unit("active", main_pid=7, main_started_at=5),  # never ended
+        unit("inactive", main_code=1, main_status=0, main_started_at=5, left_active_at=10, main_exited_at=20),  # stopped
+        unit("active", main_pid=8, main_started_at=20, left_active_at=10, restarts=1),  # Restart=
+        unit("activating", "exit-code", main_code=1, main_status=1, main_started_at=5, left_active_at=12, main_exited_at=11, sub_state="auto-restart"),
+        unit("activating", main_code=1, main_status=0, main_started_at=5, left_active_at=12, main_exited_at=11, sub_state="auto-restart"),
+        unit("deactivating", "watchdog", main_pid=7, main_started_at=5, left_active_at=10),  # systemd ends what hangs
+        unit("deactivating", "oom-kill", main_started_at=5, left_active_at=10, main_exited_at=11),
+        unit("deactivating", "signal", main_code=2, main_status=11, main_started_at=5, left_active_at=12, main_exited_at=11),  # ExecStopPost=
+        unit("failed", "signal", main_code=2, main_status=11, main_started_at=5, left_active_at=12, main_exited_at=11),
+    ],
+)  # fmt: skip
+def test_not_ended_on_purpose(status: UnitStatus) -> None:
+    assert not is_ended_on_purpose(status)
+
+
 numbers = st.none() | st.integers(1, 100)
 
 
@@ -158,10 +196,12 @@ numbers = st.none() | st.integers(1, 100)
         left_active_at=numbers,
         main_exited_at=numbers,
         job=st.booleans(),
+        restarts=st.integers(0, 2),
     )
 )
 def test_no_two_contradict(status: UnitStatus) -> None:
     assert not (is_changing(status) and is_stopped_by_owner(status))
     assert not (was_oom_killed(status) and how_it_ended(status) is None)
+    assert not (is_ended_on_purpose(status) and (was_oom_killed(status) or is_stopped_by_owner(status)))
     if status.active_state == "active":
         assert not is_stopped_by_owner(status)

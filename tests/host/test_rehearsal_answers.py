@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from moetuned.host.rehearsal_answers import of_error, open_for_writing
+from moetuned.host import rehearsal_answers
+from moetuned.host.rehearsal_answers import cure_of_sandbox, of_error, open_for_writing
 from moetuned.schema.capability import Answer
 
 
@@ -34,6 +35,26 @@ def test_a_call_that_the_kernel_has_not_is_told_as_that() -> None:
     assert found.answer is Answer.NO
     assert "this kernel is too old for it" in found.why
     assert "CAP_X" not in found.cure
+
+
+@pytest.mark.parametrize(
+    ("number", "booted", "inside", "container"),
+    [
+        (errno.EROFS, False, False, True),  # docker: no systemd
+        (errno.EROFS, True, True, True),  # a systemd in a container
+        (errno.EROFS, True, False, False),  # the unit's own sandbox
+        (errno.EACCES, False, False, False),
+    ],
+)
+def test_in_a_container_nobody_is_sent_to_a_drop_in(
+    number: int, booted: bool, inside: bool, container: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(rehearsal_answers, "is_booted", lambda: booted)
+    monkeypatch.setattr(rehearsal_answers, "IN_CONTAINER", str(tmp_path / "container"))
+    if inside:
+        (tmp_path / "container").write_text("lxc")
+    cure = cure_of_sandbox(OSError(number, "no"), "ProtectKernelTunables=no")
+    assert ("ProtectKernelTunables" in cure, "run moetuned on the machine itself" in cure) == (not container, container)
 
 
 def test_opening_for_writing_neither_makes_nor_cuts(tmp_path: Path) -> None:

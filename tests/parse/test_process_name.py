@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moetuned.parse.process_name import NAME_LENGTH, UNIT_LENGTH, cgroup_paths, printable_name, unit_of
+from moetuned.parse.process_name import NAME_LENGTH, UNIT_LENGTH, cgroup_paths, printable_name, services_of, unit_of
 
 
 @pytest.mark.parametrize(
@@ -48,3 +48,19 @@ def test_whatever_it_holds_it_can_be_printed(text: str) -> None:
     unit = unit_of(f"0::/{text}.service\n0::{text}")
     assert unit is None or (unit.isprintable() and len(unit) <= UNIT_LENGTH)
     assert isinstance(cgroup_paths(text), frozenset)
+    assert all(each.endswith(".service") for each in services_of(f"0::/{text}\n{text}"))
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "expected"),
+    [
+        ("0::/system.slice/glm.service\n", {"glm.service"}),
+        ("12:memory:/machine\n1:name=systemd:/system.slice/glm.service/payload\n0::/\n", {"glm.service"}),
+        ("0::/system.slice/system-b.slice/b@glm.service/libpod-payload-1\n", {"b@glm.service"}),
+        ("0::/user.slice/user-1000.slice/user@1000.service/app.slice/glm.service\n", set()),
+        ("0::/user.slice/user-1000.slice/session-2.scope\n", set()),
+        ("", set()),
+    ],
+)
+def test_services_of_the_system(cgroup: str, expected: set[str]) -> None:
+    assert services_of(cgroup) == expected

@@ -8,12 +8,12 @@ No: the file is read-only here (a container, `ProtectKernelTunables=yes`, `Prote
 
 Unknown: there is no such file at the moment.
 
-Do: `ProtectKernelTunables=no` for /proc/sys and /sys, `ProtectControlGroups=no` for /sys/fs/cgroup, in a drop-in of moetuned.service; or take the setting out of the config (`keep`).
+Do: `ProtectKernelTunables=no` for /proc/sys and /sys, `ProtectControlGroups=no` for /sys/fs/cgroup, in a drop-in of moetuned.service; in a container run moetuned on the machine itself, or give the container /proc/sys and /sys to write (`--privileged`); or take the setting out of the config (`keep`).
 """
 
 from __future__ import annotations
 
-from moetuned.host.rehearsal_answers import YES, of_error, open_for_writing
+from moetuned.host.rehearsal_answers import YES, cure_of_sandbox, of_error, open_for_writing
 from moetuned.schema.capability import Action, Found, Need, RehearsalFacts
 
 CALLS = ()
@@ -31,5 +31,5 @@ def rehearse(need: Need, _facts: RehearsalFacts) -> Found:
         open_for_writing(need.subject)
     except OSError as error:
         option = "ProtectControlGroups=no" if need.subject.startswith("/sys/fs/cgroup/") else "ProtectKernelTunables=no"
-        return of_error(error, need.subject, f"in a drop-in of moetuned.service: {option}, or in the config: keep")
+        return of_error(error, need.subject, f"{cure_of_sandbox(error, option)}; or in the config: keep")
     return YES

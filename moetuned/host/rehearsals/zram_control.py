@@ -18,7 +18,7 @@ import errno
 import os
 
 from moetuned.host.outside_sandbox import can_leave
-from moetuned.host.rehearsal_answers import YES, no, of_error, open_for_writing, unknown
+from moetuned.host.rehearsal_answers import YES, cure_of_sandbox, no, of_error, open_for_writing, unknown
 from moetuned.host.rehearsal_outside import error_outside
 from moetuned.host.zram_devices import zram_loaded
 from moetuned.schema.capability import Action, Found, Need, RehearsalFacts
@@ -26,7 +26,8 @@ from moetuned.schema.capability import Action, Found, Need, RehearsalFacts
 CALLS = ("finit_module",)
 _CONTROL = "/sys/class/zram-control/hot_remove"
 _MACHINES = {"x86_64": 313, "aarch64": 273, "riscv64": 273, "ppc64le": 353, "s390x": 344}
-_CURE = "in a drop-in of moetuned.service: ProtectKernelTunables=no and ProtectKernelModules=no; or load zram at boot (modules-load.d)"
+_OPTIONS = "ProtectKernelTunables=no and ProtectKernelModules=no"
+_CURE = f"in a drop-in of moetuned.service: {_OPTIONS}; or load zram at boot (modules-load.d)"
 _OUTSIDE = (
     "import ctypes, sys; libc = ctypes.CDLL(None, use_errno=True); "
     "libc.syscall(ctypes.c_long(int(sys.argv[1])), ctypes.c_int(-1), b'', ctypes.c_int(0)); print(ctypes.get_errno())"
@@ -44,7 +45,7 @@ def rehearse(_need: Need, _facts: RehearsalFacts) -> Found:
         try:
             open_for_writing(_CONTROL)
         except OSError as error:
-            return of_error(error, _CONTROL, _CURE)
+            return of_error(error, _CONTROL, cure_of_sandbox(error, _OPTIONS))
         return YES
     number = _MACHINES.get(os.uname().machine)
     if number is None:
