@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 
-from moetuned.host.service_manager import is_booted
+from moetuned.host.systemd_booted import is_booted
 from moetuned.schema.capability import Answer, Found
 
 REFUSALS = frozenset({errno.EPERM, errno.EACCES, errno.EROFS, errno.ENOSYS, errno.EAFNOSUPPORT})
