@@ -56,6 +56,7 @@ def check_backends(config: Config, known_kinds: Collection[str] | None = None) -
         yield from _absolute((*path, "model"), backend.model)
         if backend.memory_low is not None:
             yield from _check_size((*path, "memory_low"), backend.memory_low)
+        yield from _check_min(path, backend)
         if isinstance(backend.supervise, SuperviseProcess):
             yield from _check_process(config, (*path, "supervise"), backend, backend.supervise)
         if isinstance(backend.supervise, SuperviseContainer):
@@ -89,6 +90,23 @@ def _check_size(path: _Path, size: str | int, more: str = "") -> Iterator[Proble
         parse_bytes(size)
     except ValueError as error:
         yield _error(path, None, f"{error}{more}")
+
+
+def _check_min(path: _Path, backend: Backend) -> Iterator[Problem]:
+    """What the kernel never takes it does not take last either: memory_low counts only for what it is more."""
+    if backend.memory_min is None:
+        return
+    wrong = tuple(_check_size((*path, "memory_min"), backend.memory_min))
+    yield from wrong
+    if wrong or backend.memory_low is None:
+        return
+    try:
+        adds_nothing = parse_bytes(backend.memory_low) <= parse_bytes(backend.memory_min)
+    except ValueError:  # said of memory_low
+        return
+    if adds_nothing:
+        hint = f"is not more than memory_min ({backend.memory_min}), so it protects nothing beyond that"
+        yield _warning((*path, "memory_low"), backend.memory_low, hint)
 
 
 def _check_url(path: _Path, url: str, ports: dict[int, int], index: int) -> Iterator[Problem]:
