@@ -13,6 +13,7 @@ import yaml
 from moetuned import backends, tunables
 from moetuned.host.config_files import DEFAULT_PATH, LoadedConfig, load_files, missing_places
 from moetuned.host.privileged_port import unit_cannot_take
+from moetuned.host.protection_room import too_much
 from moetuned.parse.config_problem import ConfigError, Problem
 from moetuned.parse.config_sample import sample_config
 from moetuned.parse.config_values import listen_address
@@ -75,7 +76,7 @@ def _load(file: str | None) -> LoadedConfig:
             file,
             tunables.known_sysctls(),
             known_kinds=backends.names(),
-            further=(tunables.check_tuning, missing_places, _refused_port),
+            further=(tunables.check_tuning, missing_places, too_much, _refused_port),
         )
     except ConfigError as error:
         _refuse(error)

@@ -6,6 +6,7 @@ import difflib
 from typing import Any
 
 import click
+import msgspec
 
 from moetuned import tunables
 from moetuned.cli.tune_options import (
@@ -26,6 +27,7 @@ from moetuned.cli.tune_rivals import Rivals, find
 from moetuned.host.fs import RealFS
 from moetuned.parse.config_problem import ConfigError
 from moetuned.schema.tunable import Bound, Targets, Tunable, TunableSpec
+from moetuned.state.tuning import standing_originals
 from moetuned.state.tuning_views import show_cell
 from moetuned.state.undo_journal import Held
 
@@ -99,6 +101,7 @@ def _explained(
         now = f"unknown, {targets}"
     else:
         known = Targets() if isinstance(targets, str) else targets
+        known = msgspec.structs.replace(known, originals=standing_originals(fs, held))
         found = tunables.instances(fs, tunable, known, device_of(options))
         now = "; ".join(_now(fs, each) for each in found)
     if spec.per_device:

@@ -19,7 +19,7 @@ from moetuned.host.block_devices import device_number
 from moetuned.host.config_files import DEFAULT_PATH, LoadedConfig, load_files
 from moetuned.host.durable_file import read_private
 from moetuned.host.fs import HostFS, RealFS
-from moetuned.host.tuning_targets import find_targets, model_target
+from moetuned.host.tuning_targets import asks_of_cgroup, find_targets, model_target
 from moetuned.parse.config_backend_check import CGROUP_KEYS
 from moetuned.parse.config_check import check
 from moetuned.parse.config_problem import ConfigError, any_of
@@ -27,7 +27,7 @@ from moetuned.parse.config_text import FurtherCheck
 from moetuned.schema.config import Config, Profile
 from moetuned.schema.swap import SwapStep
 from moetuned.schema.tunable import ModelTarget, PlannedStep, Targets
-from moetuned.state import borrowed_setting
+from moetuned.state import borrowed_setting, tuning
 from moetuned.state.borrowed_setting import Borrowed
 from moetuned.state.undo_journal import Held, JournalContents, JournalError, default_path, read_boot_id, read_journal
 
@@ -165,7 +165,7 @@ def targets_of(options: Options, config: Config) -> Targets:
 
 def _running_cgroups(config: Config) -> dict[str, str]:
     """The cgroups of backends that run, by name, from the daemon; only it knows them. Empty where none is asked for, or none answers."""
-    if all(one.memory_low is None and one.io_weight is None for one in config.backends):
+    if not any(map(asks_of_cgroup, config.backends)):
         return {}
     from moetuned.api.client import Client
     from moetuned.api.errors import DaemonError
@@ -191,10 +191,14 @@ def planned_steps(
     options: Options, config: Config, held: Mapping[str, Held], swap: Sequence[SwapStep] = ()
 ) -> tuple[PlannedStep, ...]:
     """What applying the config's tuning would do once the planned `swap` is made; ends the program where it asks for what cannot be."""
+    fs = RealFS(options.root)
+    targets = msgspec.structs.replace(
+        targets_of(options, config), swap=tuple(swap), originals=tuning.standing_originals(fs, held)
+    )
     steps, problems = tunables.plan_tuning(
-        RealFS(options.root),
+        fs,
         config.tuning,
-        msgspec.structs.replace(targets_of(options, config), swap=tuple(swap)),
+        targets,
         device_of(options),
         {name: entry.original for name, entry in held.items()},
     )

@@ -12,7 +12,7 @@ from moetuned import tunables
 from moetuned.decide.tuning_plan import without_refused
 from moetuned.host.cgroup import memory_cgroup
 from moetuned.host.fs import HostFS
-from moetuned.host.tuning_targets import find_targets
+from moetuned.host.tuning_targets import asks_of_cgroup, find_targets
 from moetuned.host.unified_cgroup import is_of_daemon
 from moetuned.schema.config import Config
 from moetuned.schema.snapshot import TunableView
@@ -107,6 +107,7 @@ class TuningKeeper:
             )
             return
         originals = {name: entry.original for name, entry in journal.held.items()}
+        targets = msgspec.structs.replace(targets, originals=tuning.standing_originals(self._fs, journal.held))
         steps, self.notes = tunables.plan_tuning(self._fs, config.tuning, targets, originals=originals)
         self._steps = without_refused(steps, self._refused)
         self._show(tuning.apply(self._fs, journal, self._steps, by_hand=by_hand))
@@ -118,7 +119,7 @@ class TuningKeeper:
         """
         if self._resting:
             return False
-        asking = [one.name for one in config.backends if one.memory_low is not None or one.io_weight is not None]
+        asking = [one.name for one in config.backends if asks_of_cgroup(one)]
         found = {name: cgroup for name in asking if (cgroup := running.get(name)) is not None}
         own = memory_cgroup(os.getpid(), self._fs).directory if found else None
         with_daemon = frozenset(name for name, cgroup in found.items() if is_of_daemon(cgroup, own))

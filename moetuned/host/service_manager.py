@@ -14,7 +14,7 @@ from moetuned.host.systemd_booted import is_booted
 _SECONDS = 20.0
 # systemd.unit(5): at most 255 of these; what else a name has is written as \x2d. Not a hyphen first: that would be an option.
 _UNIT = re.compile(r"[A-Za-z0-9:_.\\@][A-Za-z0-9:_.\\@-]{0,200}\.(service|scope|slice)")
-_PROPERTIES = frozenset({"IOWeight", "MemoryLow"})
+_PROPERTIES = frozenset({"IOWeight", "MemoryLow", "MemoryMin"})
 _VALUE = re.compile(r"[0-9]{1,20}|max")
 
 
@@ -24,7 +24,7 @@ def is_unit(name: str) -> bool:
 
 
 def set_property(unit: str, name: str, value: str) -> None:
-    """Give `unit` the property `name` (MemoryLow, IOWeight), a whole number or `max`, until the next boot.
+    """Give `unit` the property `name` (MemoryLow, MemoryMin, IOWeight), a whole number or `max`, until the next boot.
 
     Blocks for at most 20 s. Raises OSError with what systemctl said, ValueError for what is no unit, property or value.
     """

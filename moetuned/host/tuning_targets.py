@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from moetuned.decide.read_ahead import typical_slice_bytes
 from moetuned.host.model_files import ModelFileError
 from moetuned.host.model_outline import read_outline
+from moetuned.parse.config_backend_check import CGROUP_KEYS
 from moetuned.schema.config import Backend, Config
 from moetuned.schema.supervise import SuperviseProcess
 from moetuned.schema.tunable import CgroupTarget, ModelTarget, Targets
@@ -49,11 +50,21 @@ def model_target(path: str) -> ModelTarget:
     return ModelTarget(path, found, None if found is not None else f"{path} has no experts")
 
 
+def asks_of_cgroup(backend: Backend) -> bool:
+    """Whether something of its cgroup is to be set."""
+    return any(getattr(backend, key) is not None for key in CGROUP_KEYS)
+
+
 def _cgroup(backend: Backend, running: Mapping[str, str], with_daemon: Collection[str]) -> CgroupTarget | None:
-    if backend.memory_low is None and backend.io_weight is None:
+    if not asks_of_cgroup(backend):
         return None
     own = backend.supervise.cgroup if isinstance(backend.supervise, SuperviseProcess) else None
-    low = None if backend.memory_low is None else parse_bytes(backend.memory_low)
     directory = own or running.get(backend.name)
     unknown = _WITH_DAEMON.format(backend.name) if directory is None and backend.name in with_daemon else None
-    return CgroupTarget(backend.name, directory, low, backend.io_weight, unknown)
+    return CgroupTarget(
+        backend.name, directory, _bytes(backend.memory_low), backend.io_weight, unknown, _bytes(backend.memory_min)
+    )
+
+
+def _bytes(size: str | int | None) -> int | None:
+    return None if size is None else parse_bytes(size)

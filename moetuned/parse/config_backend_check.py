@@ -26,7 +26,7 @@ _CAN = {
     "checkpoints": "keep fewer checkpoints",
     "cache_type": "quantise the KV cache",
 }
-CGROUP_KEYS = ("memory_low", "io_weight")
+CGROUP_KEYS = ("memory_low", "memory_min", "io_weight")
 """Keys that are set for a backend's cgroup, as part of the tuning."""
 _SCRIPT_SECONDS = (1.0, 3600.0)
 _CGROUP_ROOT = "/sys/fs/cgroup"
@@ -59,6 +59,7 @@ def check_backends(config: Config, known_kinds: Collection[str] | None = None) -
         if backend.memory_low is not None:
             yield from _check_size((*path, "memory_low"), backend.memory_low)
         yield from _check_observed(config, path, backend)
+        yield from _check_min(path, backend)
         if isinstance(backend.supervise, SuperviseProcess):
             yield from _check_process(config, (*path, "supervise"), backend, backend.supervise)
         if isinstance(backend.supervise, SuperviseContainer):
@@ -102,6 +103,23 @@ def _check_size(path: _Path, size: str | int, more: str = "") -> Iterator[Proble
         parse_bytes(size)
     except ValueError as error:
         yield _error(path, None, f"{error}{more}")
+
+
+def _check_min(path: _Path, backend: Backend) -> Iterator[Problem]:
+    """What the kernel never takes it does not take last either: memory_low counts only for what it is more."""
+    if backend.memory_min is None:
+        return
+    wrong = tuple(_check_size((*path, "memory_min"), backend.memory_min))
+    yield from wrong
+    if wrong or backend.memory_low is None:
+        return
+    try:
+        adds_nothing = parse_bytes(backend.memory_low) <= parse_bytes(backend.memory_min)
+    except ValueError:  # said of memory_low
+        return
+    if adds_nothing:
+        hint = f"is not more than memory_min ({backend.memory_min}), so it protects nothing beyond that"
+        yield _warning((*path, "memory_low"), backend.memory_low, hint)
 
 
 def _check_url(path: _Path, url: str, ports: dict[int, int], index: int) -> Iterator[Problem]:

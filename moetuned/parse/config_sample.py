@@ -48,6 +48,7 @@ _EXAMPLES: Mapping[str, str] = {
   context: {preferred: 16384, minimum: 2048}
   prompt_cache_mib: 2048
   memory_low: 8GiB
+  memory_min: 4GiB
   io_weight: 500""",
     "metrics.textfile": "/var/lib/prometheus/node-exporter/moetuned.prom",
     "warm.rate": "1GiB",

@@ -226,6 +226,13 @@ class Backend(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "that both share); unset: left alone."
         ),
     ] = None
+    memory_min: Annotated[
+        Size | None,
+        Meta(
+            description="Memory of its cgroup that the kernel never takes; it kills programs instead (memory.min, cgroup v2 only). Refused where "
+            "all backends together would leave the machine less than a quarter of RAM, or 2 GiB (half of RAM below 4 GiB). Unset: left alone."
+        ),
+    ] = None
     io_weight: Annotated[
         Annotated[int, Meta(ge=1, le=10000)] | None,
         Meta(

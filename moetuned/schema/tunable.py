@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 import msgspec
@@ -151,18 +152,21 @@ class CgroupTarget(msgspec.Struct, frozen=True):
     memory_low_bytes: int | None = None
     io_weight: int | None = None
     unknown: str | None = None
+    memory_min_bytes: int | None = None
 
 
 class Targets(msgspec.Struct, frozen=True):
     """What settings of a device or a cgroup are found by. `profile`: the one that is planned, None when no one in particular is.
 
-    `swap`: what is planned to be made or left; settings that follow from where swap lives count it as made.
+    `swap`: what is planned to be made or left; settings that follow from where swap lives count it as made. `originals`: files that hold a
+    value of ours now, and what they held before.
     """
 
     models: tuple[ModelTarget, ...] = ()
     cgroups: tuple[CgroupTarget, ...] = ()
     profile: str | None = None
     swap: tuple[SwapStep, ...] = ()
+    originals: Mapping[str, str] = {}
 
 
 class Wanted(msgspec.Struct, frozen=True):

@@ -33,7 +33,15 @@ from moetuned.state.tuning_views import (
 from moetuned.state.undo_journal import JournalError, UndoJournal
 from moetuned.state.undo_records import Held, Yielded, interrupted
 
-__all__ = ["apply", "confirm_drift", "left_to_others", "newly_drifted", "rollback", "verify"]
+__all__ = [
+    "apply",
+    "confirm_drift",
+    "left_to_others",
+    "newly_drifted",
+    "rollback",
+    "standing_originals",
+    "verify",
+]
 
 _NOT_TRIED = "not tried: the undo journal cannot be written"
 
@@ -178,6 +186,15 @@ def left_to_others(fs: HostFS, journal: UndoJournal, views: Iterable[TunableView
         for name, record in journal.yields.items()
         if name not in named
     )
+
+
+def standing_originals(fs: HostFS, held: Mapping[str, Held]) -> dict[str, str]:
+    """Files that hold a value of ours now, and what they held before. What somebody else put there since is theirs, and not named."""
+    return {
+        entry.place.path: entry.original.value
+        for entry in held.values()
+        if entry.original.path == entry.place.path and read_tunable(fs, entry.place).cell in entry.ours
+    }
 
 
 def newly_drifted(before: Iterable[TunableView], after: Iterable[TunableView]) -> tuple[TunableView, ...]:

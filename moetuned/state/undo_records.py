@@ -21,7 +21,7 @@ _SETTING = re.compile(
     r"|/sys/block/[\w.:!-]+/bdi/read_ahead_kb"
     r"|/sys/block/[\w.:!-]+/queue/(scheduler|nr_requests|wbt_lat_usec|read_ahead_kb)"
     r"|/sys/devices(/[\w.:!-]+)+/(scheduler|nr_requests|wbt_lat_usec|read_ahead_kb)"
-    r"|/sys/fs/cgroup(/[\w.:@\\-]+)+/(memory\.low|io\.weight)",
+    r"|/sys/fs/cgroup(/[\w.:@\\-]+)+/(memory\.low|memory\.min|io\.weight)",
     re.ASCII,
 )
 _VALUE = {
@@ -30,7 +30,7 @@ _VALUE = {
     Codec.LIMIT: re.compile(r"max|[0-9]{1,20}"),
     Codec.WEIGHT: re.compile(r"[0-9]{1,20}"),
 }
-_UNIT_FILES = {"MemoryLow": "memory.low", "IOWeight": "io.weight"}
+_UNIT_FILES = {"MemoryLow": "memory.low", "MemoryMin": "memory.min", "IOWeight": "io.weight"}
 
 
 class _Record(msgspec.Struct, frozen=True, tag_field="record", omit_defaults=True, kw_only=True):

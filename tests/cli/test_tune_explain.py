@@ -43,7 +43,11 @@ def test_a_computed_value_says_how_and_why_there_is_none_here(tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("key", "why"),
-    [("memory_low", "no backend of the config has memory_low"), ("scheduler", "no backend of the config has a model")],
+    [
+        ("memory_low", "no backend of the config has memory_low"),
+        ("memory_min", "of the config has memory_min"),
+        ("scheduler", "no backend of the config has a model"),
+    ],
 )
 def test_a_setting_of_something_that_is_not_there(tmp_path: Path, key: str, why: str) -> None:
     assert why in (entries(tmp_path, key)[0]["now"] or "")

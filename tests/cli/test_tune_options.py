@@ -110,7 +110,7 @@ def test_on_a_narrow_terminal_the_last_cell_stands_below(
     assert max(map(len, lines)) <= 40
 
 
-@pytest.mark.parametrize("settings", [{"memory_low": "1GiB"}, {"io_weight": 500}])
+@pytest.mark.parametrize("settings", [{"memory_low": "1GiB"}, {"memory_min": "1GiB"}, {"io_weight": 500}])
 def test_cgroups_of_backends_that_run_are_the_daemons_to_tell(
     settings: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 from daemon_fakes import FakeClock, FakeFollowed
+from fakes.fake_kernel import Limit, Text, add_cgroups, usual_kernel
 
 from moetuned.daemon import protecting as module
 from moetuned.daemon.loop import Loop
@@ -148,6 +149,21 @@ def test_what_the_kernel_protects_in_fact_is_not_locked(
     rig.watched.config = Backend(name="glm", memory_low="1GiB")
     rig.watched.cgroup = MemoryCgroup("/sys/fs/cgroup/llama", version)
     monkeypatch.setattr(module, "protected_bytes", lambda _fs, _directory: protected)
+    rig.tick()
+    assert len(rig.asked) == locks
+
+
+@pytest.mark.parametrize(("file", "locks"), [("memory.min", 0), ("memory.low", 1)])
+def test_with_the_multi_gen_lru_memory_min_stands_in_for_a_lock(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, file: str, locks: int
+) -> None:
+    kernel = usual_kernel()
+    add_cgroups(kernel, "moetuned.slice/glm.service")
+    kernel.files["/sys/kernel/mm/lru_gen/enabled"] = Text("0x0007\n")
+    for directory in ("moetuned.slice", "moetuned.slice/glm.service"):
+        kernel.files[f"/sys/fs/cgroup/{directory}/{file}"] = Limit(str(GIB))
+    monkeypatch.setattr(module, "RealFS", lambda: kernel)
+    rig.watched.cgroup = MemoryCgroup("/sys/fs/cgroup/moetuned.slice/glm.service", 2)
     rig.tick()
     assert len(rig.asked) == locks
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from fakes.fake_kernel import BOOT_ID, FakeKernel, Text, add_cgroups, usual_kernel
+from fakes.fake_kernel import BOOT_ID, FakeKernel, Limit, Text, add_cgroups, usual_kernel
 
 from moetuned.daemon.tuning_keeper import RESTING, TuningKeeper
 from moetuned.schema.config import Backend, Config, Profile, Tuning
@@ -382,3 +382,59 @@ def test_the_cgroup_that_a_backend_is_started_in_is_not_set_for_it(
     assert keeper.follow_cgroups(config, {"glm": f"/sys/fs/cgroup/{scope}"})
     keeper.apply(config)
     assert (low(scope), low("moetuned.slice/moetuned.service")) == (str(1 << 30), "0")
+
+
+def kept(kernel: FakeKernel) -> list[str]:
+    """memory.min of the slice, of glm and of qwen."""
+    names = ("moetuned.slice", "moetuned.slice/glm.service", "moetuned.slice/qwen.service")
+    return [kernel.foreign_read(f"/sys/fs/cgroup/{name}/memory.min").strip() for name in names]
+
+
+def keeping(**sizes: str | None) -> Config:
+    return msgspec.structs.replace(OFFLOAD, backends=[Backend(name, memory_min=size) for name, size in sizes.items()])
+
+
+def test_memory_is_kept_moved_refused_and_given_back(kernel: FakeKernel, journal: str) -> None:
+    add_cgroups(kernel, "moetuned.slice/glm.service", "moetuned.slice/qwen.service")
+    kernel.files["/sys/fs/cgroup/moetuned.slice/memory.min"] = Limit(str(48 << 20))
+    before = kernel.settings()
+    running = {name: f"/sys/fs/cgroup/moetuned.slice/{name}.service" for name in ("glm", "qwen")}
+    gib = 1 << 30
+    steps = (
+        (keeping(glm="30GiB", qwen=None), [30 * gib, 30 * gib, 0]),
+        # Not 60 GiB in all: what the first one has goes in the same step.
+        (keeping(glm=None, qwen="30GiB"), [30 * gib, 0, 30 * gib]),
+        (keeping(glm="8GiB", qwen="2GiB"), [10 * gib, 8 * gib, 2 * gib]),
+        # Together more than the 48 GiB of 64 that may be: what was kept before is given back, and nothing is written.
+        (keeping(glm="40GiB", qwen="9GiB"), [48 << 20, 0, 0]),
+        (keeping(glm="40GiB", qwen="8GiB"), [48 * gib, 40 * gib, 8 * gib]),
+    )
+    keeper = TuningKeeper(kernel, journal)
+    for config, there in steps:
+        keeper.follow_cgroups(config, running)
+        keeper.apply(config)
+        assert kept(kernel) == [str(size) for size in there]
+        refused = [view for view in keeper.views if view.name.startswith("memory_min ") and view.state == "skipped"]
+        assert bool(refused) == (there[1:] == [0, 0])
+        assert all("no more than 48.0 GiB may be" in view.detail for view in refused)
+    # Killed: the next one finds in the journal what it was.
+    keeper.close()
+    after = TuningKeeper(kernel, journal)
+    after.apply(OFFLOAD)
+    assert kept(kernel) == [str(48 << 20), "0", "0"]
+    after.rollback()
+    assert kernel.settings() == before
+
+
+def test_what_somebody_else_set_meanwhile_counts_as_theirs(kernel: FakeKernel, journal: str) -> None:
+    add_cgroups(kernel, "moetuned.slice/glm.service", "moetuned.slice/qwen.service")
+    running = {"glm": "/sys/fs/cgroup/moetuned.slice/glm.service"}
+    keeper = TuningKeeper(kernel, journal)
+    keeper.follow_cgroups(keeping(glm="1GiB"), running)
+    keeper.apply(keeping(glm="1GiB"))
+    kernel.foreign_write("/sys/fs/cgroup/moetuned.slice/memory.min", str(47 << 30))
+    keeper.apply(keeping(glm="1GiB"))
+    assert kept(kernel) == [str(47 << 30), str(1 << 30), "0"]
+    kernel.foreign_write("/sys/fs/cgroup/moetuned.slice/memory.min", str(49 << 30))
+    keeper.apply(keeping(glm="1GiB"))
+    assert kept(kernel) == [str(49 << 30), "0", "0"], "theirs stays, and nothing of ours is beside it"

@@ -118,7 +118,7 @@ class Scheduler(Choice):
 
 
 class Limit:
-    """memory.low of a cgroup: bytes in whole pages, or max (page_counter_memparse in mm/page_counter.c)."""
+    """memory.low of a cgroup, and the like: bytes in whole pages, or max (page_counter_memparse in mm/page_counter.c)."""
 
     def __init__(self, value: str = "0") -> None:
         self.value = value
@@ -302,6 +302,7 @@ def usual_kernel(min_free_kbytes: tuple[int, int] = (67584, 19829)) -> FakeKerne
             "/proc/sys/kernel/random/boot_id": Text(BOOT_ID + "\n"),
             "/proc/sys/kernel/osrelease": Text("6.18.0\n"),
             "/proc/cmdline": Text("quiet\n"),
+            "/proc/meminfo": Text("MemTotal:       67108864 kB\n"),
             "/proc/swaps": Text("Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n"),
             "/proc/sys/vm/overcommit_memory": Number(0, 0, 2),
             "/proc/sys/vm/dirty_ratio": dirty_ratio,
@@ -365,4 +366,7 @@ def add_cgroups(kernel: FakeKernel, *names: str, kind: str = "cgroup2", root: st
             kernel.files.setdefault(f"{directory}/cgroup.procs", Text(""))
             if kind == "cgroup2":
                 kernel.files.setdefault(f"{directory}/memory.low", Limit())
+                kernel.files.setdefault(f"{directory}/memory.min", Limit())
+                kernel.files.setdefault(f"{directory}/memory.max", Limit("max"))
+                kernel.files.setdefault(f"{directory}/memory.high", Limit("max"))
                 kernel.files.setdefault(f"{directory}/io.weight", Weight())

@@ -37,7 +37,14 @@ def systemctl(directory: Path, code: int = 0) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("value", "written"), [("8589934592", "MemoryLow=8589934592"), ("0", "MemoryLow=0"), ("max", "MemoryLow=infinity")]
+    ("value", "written"),
+    [
+        ("8589934592", "MemoryLow=8589934592"),
+        ("0", "MemoryLow=0"),
+        ("max", "MemoryLow=infinity"),
+        ("419430400", "MemoryMin=419430400"),
+        ("0", "MemoryMin=0"),
+    ],
 )
 def test_one_property_until_the_next_boot(
     booted: Path, monkeypatch: pytest.MonkeyPatch, value: str, written: str
@@ -45,7 +52,7 @@ def test_one_property_until_the_next_boot(
     record = systemctl(booted)
     monkeypatch.setenv("NOTIFY_SOCKET", "/run/secret")
     monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", "unix:path=/tmp/elsewhere")
-    set_property("system-llama.slice", "MemoryLow", value)
+    set_property("system-llama.slice", written.partition("=")[0], value)
     arguments, environment = json.loads(record.read_text())
     assert arguments == ["--no-ask-password", "set-property", "--runtime", "--", "system-llama.slice", written]
     assert set(environment) - {"LC_CTYPE"} == {"PATH", "LC_ALL"}, "nothing of the daemon's own"
@@ -101,7 +108,16 @@ def test_names_that_units_have(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("ExecStart", "1"), ("MemoryLow", "-1"), ("MemoryLow", "1G"), ("IOWeight", ""), ("", "1")]
+    ("name", "value"),
+    [
+        ("ExecStart", "1"),
+        ("MemoryLow", "-1"),
+        ("MemoryLow", "1G"),
+        ("MemoryMin", "1G"),
+        ("MemoryMax", "1"),
+        ("IOWeight", ""),
+        ("", "1"),
+    ],
 )
 def test_nothing_else_is_ever_set(booted: Path, name: str, value: str) -> None:
     record = systemctl(booted)

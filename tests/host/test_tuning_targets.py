@@ -41,12 +41,15 @@ def test_cgroups_of_the_config_and_of_backends_that_run() -> None:
         Backend("own", memory_low="1GiB", supervise=SuperviseProcess(["s"], cgroup="/sys/fs/cgroup/own")),
         Backend("unit", io_weight=500),
         Backend("gone", io_weight=500),
+        Backend("hard", memory_min="2GiB"),
+        Backend("plain"),
     ]
     running = {"unit": "/sys/fs/cgroup/system.slice/llama.service", "own": "/sys/fs/cgroup/else"}
     assert find_targets(Config(backends=backends), running).cgroups == (
         CgroupTarget("own", "/sys/fs/cgroup/own", 1 << 30, None),
         CgroupTarget("unit", "/sys/fs/cgroup/system.slice/llama.service", None, 500),
         CgroupTarget("gone", None, None, 500),
+        CgroupTarget("hard", memory_min_bytes=2 << 30),
     )
 
 

@@ -53,6 +53,10 @@ ACT = {"relief": "act"}
         (["s", "--port", "81"], {"url": "http://localhost:80"}, "'--port 81': is not the port of backends[0].url"),
         (["s", "--port=81"], {"url": "http://localhost"}, "is not the port of backends[0].url"),
         (["s"], {"context": {"preferred": 256, "minimum": 512}}, "error backends[0].context.minimum: 512: must not be"),
+        (["s"], {"memory_min": "much"}, "error backends[0].memory_min: 'much' is no size"),
+        (["s"], {"memory_min": "8GiB", "memory_low": "8192MiB"}, "warning backends[0].memory_low: '8192MiB': is not more than memory_min"),
+        (["s"], {"memory_min": 4096, "memory_low": 0}, "warning backends[0].memory_low: 0: is not more than memory_min (4096)"),
+        (["s"], {"memory_min": "1GiB", "memory_low": "much"}, "error backends[0].memory_low: 'much' is no size"),
         (["s"], {"url": "http://localhost:70000"}, "its port must be between 1 and 65535"),
     ],
 )  # fmt: skip
@@ -186,3 +190,8 @@ def test_other_ways_of_supervising(supervise, keys, expected):
 )
 def test_other_ways_of_supervising_that_are_right(supervise):
     assert other(supervise, relief="act", context={"preferred": 4096}) == []
+
+
+def test_memory_that_is_kept_below_what_is_taken_last_is_in_order():
+    assert found({"name": "a", "memory_min": "8GiB", "memory_low": "12GiB"}) == []
+    assert found({"name": "a", "memory_min": "8GiB"}) == []

@@ -54,6 +54,7 @@ def test_the_default_config_has_no_problem():
         ({"tuning": {"profile": "observe"}, "backends": [{"name": "a", "memory_low": "1GiB"}]},
          "warning backends[0].memory_low: '1GiB': has no effect: tuning.profile is observe"),
         ({"backends": [{"name": "a"}, {"name": "b", "io_weight": 500}]}, "warning backends[1].io_weight: 500: has no effect"),
+        ({"backends": [{"name": "a", "memory_min": "1GiB"}]}, "warning backends[0].memory_min: '1GiB': has no effect"),
         ({"tuning": {"profile": "moe-offload", "read_ahead": 128}, "backends": [{"name": "a"}]},
          "warning tuning.read_ahead: has no effect: no backend of the config has a model"),
         ({"alerts": [{"kind": "exec", "directory": "hooks"}]}, "error alerts[0].directory: 'hooks': must be an absolute"),

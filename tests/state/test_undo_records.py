@@ -131,6 +131,7 @@ def one(path: str, codec: str, value: str, **place: str) -> bytes:
 
 
 LOW = "/sys/fs/cgroup/system.slice/llama.service/memory.low"
+MIN_FILE = "/sys/fs/cgroup/system.slice/llama.service/memory.min"
 WEIGHT = "/sys/fs/cgroup/system.slice/llama.service/io.weight"
 
 
@@ -144,6 +145,8 @@ WEIGHT = "/sys/fs/cgroup/system.slice/llama.service/io.weight"
         ("/sys/devices/pci0000:00/0000:00:04.0/virtio1/block/vda/queue/scheduler", "choice", "none", {}),
         (LOW, "limit", "max", {}),
         (LOW, "limit", "1073741824", {"unit": "llama.service", "unit_property": "MemoryLow"}),
+        (MIN_FILE, "limit", "0", {}),
+        (MIN_FILE, "limit", "50331648", {"unit": "moetuned.slice", "unit_property": "MemoryMin"}),
         (WEIGHT, "weight", "200", {"unit": "llama@1.service", "unit_property": "IOWeight"}),
         ("/sys/fs/cgroup/my\\x2dbox.slice/user@0.service/io.weight", "weight", "1", {}),
     ],
@@ -164,6 +167,9 @@ def test_what_may_be_written_back(path: str, codec: str, value: str, place: dict
         ("/sys/fs/cgroup/a/cgroup.procs", "integer", "1", {}),
         ("/sys/fs/cgroup/a/memory.max", "limit", "max", {}),
         ("/sys/fs/cgroup/memory.low", "limit", "max", {}),
+        ("/sys/fs/cgroup/memory.min", "limit", "0", {}),
+        (LOW, "limit", "0", {"unit": "llama.service", "unit_property": "MemoryMin"}),
+        (MIN_FILE, "limit", "0", {"unit": "llama.service", "unit_property": "MemoryLow"}),
         ("/sys/fs/cgroup/a/../b/memory.low", "limit", "max", {}),
         ("/sys/fs/cgroup/a b/memory.low", "limit", "max", {}),
         (LOW, "limit", "infinity", {}),

@@ -107,6 +107,7 @@ class Machine:
         self.image = image
         self._mglru = mglru
         self._number = 0
+        self._used_seconds = 0.0
         self._work = Path(tempfile.mkdtemp(prefix="moetuned-vm-"))
         self.disk = self._work / "disk.qcow2"
         out.mkdir(parents=True, exist_ok=True)
@@ -322,6 +323,8 @@ class Machine:
 
     def cpu_seconds(self) -> float:
         """Processor time that its processors, which are emulated, have used so far: it hardly depends on what else this machine does."""
+        if self._qemu.poll() is not None:
+            return self._used_seconds
         words = Path(f"/proc/{self._qemu.pid}/stat").read_text().rpartition(")")[2].split()
         # utime and stime (proc(5)).
         return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
@@ -360,6 +363,7 @@ class Machine:
     def end(self) -> None:
         """Power off."""
         if self._qemu.poll() is None:
+            self._used_seconds = self.cpu_seconds()
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._qemu.pid, signal.SIGKILL)
         self._qemu.wait()

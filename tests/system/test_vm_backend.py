@@ -22,6 +22,7 @@ for _ in range(2):
         memory[offset]
 """
 LRU = "/sys/kernel/mm/lru_gen/enabled"
+PROPERTIES = {"memory_low": "MemoryLow", "memory_min": "MemoryMin"}
 SAME = "bash /root/inventory.sh settings | diff /root/settings -"
 
 
@@ -64,7 +65,7 @@ def test_protection_against_a_page_cache_hog(
 ) -> None:
     """The same hog on machines that begin the same, without protection and with what docs/configure.md says holds on such a machine."""
     left = {}
-    for how in ("nothing", "memory_low", *(("MemoryMin", "MemoryHigh") if mglru else ())):
+    for how in ("nothing", "memory_low", "memory_min", *(("MemoryHigh",) if mglru else ())):
         machine = start(serving, models, mglru=mglru)
         with step(f"another file of 1 GiB is mapped and read twice; protection: {how}"):
             if not mglru:
@@ -73,6 +74,7 @@ def test_protection_against_a_page_cache_hog(
                 until_idle(machine)
             charged = machine.run(f"grep ^file' ' /sys/fs/cgroup/$(systemctl show -P ControlGroup {UNIT})/memory.stat")
             assert int(charged.split()[1]) > 200 * MIB, "the model is not charged to its unit"
+            before = _granted(machine, PROPERTIES.get(how, "MemoryLow"))
             _protect(machine, how, mglru)
             machine.run("truncate -s 1G /var/tmp/other")
             machine.write("/root/hog.py", HOG)
@@ -80,12 +82,14 @@ def test_protection_against_a_page_cache_hog(
             machine.run(f"systemd-run -q --wait --unit=hog {limit} python3 /root/hog.py", 300)
             left[how] = resident_bytes(machine)
             print(f"   {left[how] / MIB:.0f} MiB of the model are left in memory")
-        if how == "memory_low":
+        if how in PROPERTIES:
             with step("stopped: every setting as before, the protection too"):
-                machine.run(f"echo y >{LRU}; systemctl stop moetuned; systemctl stop {UNIT}; {SAME}")
+                machine.run("systemctl stop moetuned")
+                assert _granted(machine, PROPERTIES[how]) == before
+                machine.run(f"echo y >{LRU}; systemctl stop {UNIT}; {SAME}")
         machine.end()
     with step("what is said to hold keeps the model in memory, and without it most is lost"):
-        for how in ("MemoryMin", "MemoryHigh") if mglru else ("memory_low",):
+        for how in ("memory_min", "MemoryHigh") if mglru else ("memory_low", "memory_min"):
             assert left[how] > 200 * MIB
             assert left[how] > 4 * left["nothing"]
 
@@ -96,11 +100,22 @@ def _protect(machine: Machine, how: str, mglru: bool) -> None:
         machine.run("systemctl reload moetuned")
         machine.until(f'[ "$(systemctl show -P MemoryLow {UNIT})" = {400 * MIB} ]')
         assert ("it gives way" in machine.run("moetunectl tune plan --json")) == mglru
-    elif how == "MemoryMin":
-        machine.run(
-            f"systemctl set-property --runtime {UNIT} MemoryMin=400M"
-            " && systemctl set-property --runtime moetuned.slice MemoryMin=460M"
-        )
+    elif how == "memory_min":
+        configure(machine, backend={"memory_min": "1200MiB"})
+        machine.run("systemctl reload moetuned")
+        machine.until("moetunectl status --json | grep -q 'may be: the kernel kills programs'")
+        assert _granted(machine, "MemoryMin")[0] == "0", "more than the machine has is refused"
+        configure(machine, backend={"memory_min": "400MiB"})
+        machine.run("systemctl reload moetuned")
+        machine.until(f'[ "$(systemctl show -P MemoryMin {UNIT})" = {400 * MIB} ]')
+        # The daemon's own 40 MiB beside it.
+        assert _granted(machine, "MemoryMin") == [str(400 * MIB), str(440 * MIB)]
+        machine.run("moetunectl tune verify")
+
+
+def _granted(machine: Machine, name: str) -> list[str]:
+    """What systemd grants the backend's unit and its slice, in bytes."""
+    return [machine.run(f"systemctl show -P {name} {unit}").strip() for unit in (UNIT, "moetuned.slice")]
 
 
 def test_thrash_is_seen_and_its_hook_runs(start: Start, serving: Path, models: Path, step: Step) -> None:

@@ -93,7 +93,7 @@ def kernel_of(machine: Machine) -> FakeKernel:
         kind = "cgroup2" if machine.cgroup_version == 2 else "cgroup"
         add_cgroups(made, *machine.cgroups, kind=kind)
     for path, text in machine.files.items():
-        if path in made.files:
+        if not isinstance(made.files.get(path), Text | None):
             made.foreign_write(path, text)
         else:
             made.files[path] = Text(text)

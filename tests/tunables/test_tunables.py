@@ -107,6 +107,8 @@ def test_the_first_set() -> None:
         ("nr_requests", "nr_requests"),
         ("backends.memory_low", "memory_low"),
         ("memory_low system.slice/llama.service", "memory_low"),
+        ("backends.memory_min", "memory_min"),
+        ("memory_min system.slice/llama.service", "memory_min"),
         ("read_ahead", "read_ahead_kb"),
         ("tuning.read_ahead", "read_ahead_kb"),
         ("read_ahead_kb", "read_ahead_kb"),
