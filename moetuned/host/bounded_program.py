@@ -43,6 +43,18 @@ class Ended(msgspec.Struct, frozen=True):
     errors: bytes = b""
 
 
+class _Call(msgspec.Struct, frozen=True):
+    """What `run_bounded` was asked for."""
+
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    seconds: float
+    payload: bytes
+    limit_bytes: int
+    errors_apart: bool
+    identity: Identity | None
+
+
 def run_bounded(
     command: Sequence[str],
     environment: Mapping[str, str],
@@ -60,30 +72,24 @@ def run_bounded(
     unit takes away, so the service manager runs it where there is one (`host/outside_sandbox.py`). Raises OSError, ValueError or
     subprocess.SubprocessError when it cannot be started.
     """
+    call = _Call(command, environment, seconds, payload, limit_bytes, errors_apart, identity)
     if outside:
-        ended = _run_outside(command, environment, seconds, payload, limit_bytes, errors_apart, identity)
+        ended = _run_outside(call)
         if ended is not None:
             return ended
-    return _run(command, environment, seconds, payload, limit_bytes, errors_apart, identity)
+    return _run(call)
 
 
-def _run_outside(
-    command: Sequence[str],
-    environment: Mapping[str, str],
-    seconds: float,
-    payload: bytes,
-    limit_bytes: int,
-    errors_apart: bool,
-    identity: Identity | None,
-) -> Ended | None:
+def _run_outside(call: _Call) -> Ended | None:
     """None: it was not run, and has to be run here."""
     from moetuned.host.outside_sandbox import inside, leave
 
-    away = leave(command, environment, seconds, identity)
+    away = leave(call.command, call.environment, call.seconds, call.identity)
     if away is None:
         return None
     try:
-        ended = _run(away.argv, away.environment, seconds, payload, limit_bytes, errors_apart, None, away)
+        instead = msgspec.structs.replace(call, command=away.argv, environment=away.environment, identity=None)
+        ended = _run(instead, away)
         end = away.end()
     finally:
         away.close()
@@ -96,25 +102,17 @@ def _run_outside(
     return None
 
 
-def _run(
-    command: Sequence[str],
-    environment: Mapping[str, str],
-    seconds: float,
-    payload: bytes,
-    limit_bytes: int,
-    errors_apart: bool,
-    identity: Identity | None,
-    away: Outside | None = None,
-) -> Ended:
-    """`away`: where it runs, if `command` has it run elsewhere."""
+def _run(call: _Call, away: Outside | None = None) -> Ended:
+    """`away`: where it runs, if its command has it run elsewhere."""
+    identity = call.identity
     process = subprocess.Popen(
-        list(command),
+        list(call.command),
         bufsize=0,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE if errors_apart else subprocess.STDOUT,
+        stderr=subprocess.PIPE if call.errors_apart else subprocess.STDOUT,
         cwd="/",
-        env=dict(environment),
+        env=dict(call.environment),
         start_new_session=True,
         umask=0o022,
         user=None if identity is None else identity.user,
@@ -128,10 +126,10 @@ def _run(
         stack.callback(os.close, descriptor)
         _reset_oom_score(process.pid)
         kept = {stream.fileno(): bytearray() for stream in (process.stdout, process.stderr) if stream is not None}
-        until = time.monotonic() + seconds
-        ended, cut = _exchange(process, descriptor, payload, kept, limit_bytes, until)
+        until = time.monotonic() + call.seconds
+        ended, cut = _exchange(process, descriptor, call.payload, kept, call.limit_bytes, until)
         if ended and away is not None and away.end() is None:
-            ended, more = _outlive(away, kept, limit_bytes, until)
+            ended, more = _outlive(away, kept, call.limit_bytes, until)
             cut |= more
         if not ended:
             if away is not None:
@@ -140,7 +138,7 @@ def _run(
         try:
             code = process.wait(KILL_SECONDS)
         except subprocess.TimeoutExpired:
-            log.warning("%s (pid %d) hangs in the kernel and cannot be ended", command[0], process.pid)
+            log.warning("%s (pid %d) hangs in the kernel and cannot be ended", call.command[0], process.pid)
             code = -signal.SIGKILL
         output, errors = ([bytes(one) for one in kept.values()] + [b""])[:2]
         return Ended(code if code >= 0 else None, not ended, output, cut, errors)
