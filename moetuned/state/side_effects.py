@@ -3,6 +3,9 @@
 Writing transparent_hugepage/enabled makes the kernel compute vm.min_free_kbytes anew, choosing a disk's scheduler sets its
 nr_requests. What they held before is in the journal with the setting itself. Such a place may be a tunable of its own, too, which
 then owns it: its value is put back whenever the kernel has changed it, and its original is the value before either of the two.
+
+Once somebody else has written the setting, be it what was there before moetuned, the kernel has computed its side effects anew for them:
+what stands there is their doing, and stays.
 """
 
 from __future__ import annotations
@@ -136,6 +139,16 @@ def targets(fs: HostFS, held: Mapping[str, Held], entry: Held, *, sure: bool) ->
         else:
             found.append(Target(side, now, foreign=True))
     return tuple(found)
+
+
+def changed(fs: HostFS, held: Mapping[str, Held], entry: Held) -> tuple[tuple[SideEffect, Cell], ...]:
+    """The side effects of `entry` that do not stand as before moetuned, with what stands there; not those that a tunable owns."""
+    stood = look(fs, (side.place for side in entry.beside))
+    return tuple(
+        (side, stood[side.place.path])
+        for side in entry.beside
+        if stood.get(side.place.path, side.original) != side.original and owner_of(held, side.place) is None
+    )
 
 
 def targets_again(entry: Held) -> tuple[Target, ...]:
