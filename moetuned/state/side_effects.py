@@ -122,7 +122,8 @@ def put_back_owned(fs: HostFS, held: Mapping[str, Held]) -> None:
 def targets(fs: HostFS, held: Mapping[str, Held], entry: Held, *, sure: bool) -> tuple[Target, ...]:
     """What shall stand in the side effects' places once `entry` is given back.
 
-    The originals, where what stands there now is what the kernel made; what somebody else put there stays. `sure` False:
+    The originals, where what stands there now is what the kernel made; what somebody else put there stays. Where a tunable owns the place,
+    that is so only if somebody had changed it before the kernel did: then the original is theirs. `sure` False:
     the end of the last write was not seen, and what stands there is taken for what the kernel made of it.
     """
     found = []
@@ -131,9 +132,9 @@ def targets(fs: HostFS, held: Mapping[str, Held], entry: Held, *, sure: bool) ->
         if now is None:
             continue
         owner = owner_of(held, side.place)
-        if owner is not None:
-            known = sure or now in (*owner.ours, owner.original)
-            found.append(Target(side, now if known else owner.stands_as or owner.intended))
+        owned = owner is not None and now in (*owner.ours, owner.original)
+        if owner is not None and (owned or not sure or now != side.made):
+            found.append(Target(side, now if owned or sure else owner.stands_as or owner.intended))
         elif not sure or now in (side.original, side.made):
             found.append(Target(side, side.original))
         else:

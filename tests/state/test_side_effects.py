@@ -297,6 +297,7 @@ def test_whose_value_was_there_first() -> None:
         (F, False, False, A, False),
         (M, True, True, M, False),
         (F, True, True, F, False),
+        (B, True, True, A, False),
         (F, False, True, M, False),
         (A, False, True, A, False),
     ],

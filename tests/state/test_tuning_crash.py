@@ -373,6 +373,7 @@ def somebody_changes(kernel: FakeKernel, alone: FakeKernel, where: str, text: st
 @example(kernel_with_disk, [KYBER, SHORT, ("apply", OTHER), KYBER])
 @example(kernel_with_disk, [KYBER, SHORT, ("apply", OTHER), KYBER, ("look", OTHER)])
 @example(kernel_with_disk, [KYBER, SHORT, ("apply", OTHER), KYBER, ("apply", OTHER)])
+@example(kernel_with_disk, [("apply", OWNED), SHORT, ("apply", ALONE), ("apply", OWNED)])
 def test_rollback_is_the_identity_but_for_what_others_changed(make: Callable[[], FakeKernel], story: list[Any]) -> None:
     kernel, alone = make(), make()
     with state_directory() as path:
