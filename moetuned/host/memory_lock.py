@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from moetuned.host.cgroup_process import CgroupProcess, start_small, why_ended
+from moetuned.host.followed_process import FollowedProcess
 from moetuned.schema.model import ByteRange
 
 
@@ -38,44 +39,13 @@ class LockProgress(msgspec.Struct, frozen=True):
         return self.state in ("released", "failed")
 
 
-class MemoryLock:
+class MemoryLock(FollowedProcess[_Line, LockProgress]):
     """A running locking process. Watch `fileno()` for reading, then call `advance()`."""
 
     def __init__(self, process: CgroupProcess, goal_bytes: int) -> None:
         """Use `lock_in_cgroup`."""
-        self._process = process
+        super().__init__(process, _Line, LockProgress("locking", 0, goal_bytes))
         self._outcome: LockProgress | None = None
-        self.progress = LockProgress("locking", 0, goal_bytes)
-
-    @property
-    def pid(self) -> int:
-        """Its process id."""
-        return self._process.pid
-
-    def fileno(self) -> int:
-        """Its standard output; -1 once it has ended."""
-        return self._process.fileno()
-
-    def advance(self) -> LockProgress:
-        """Read what it has said, never waiting for more. Once `ended`, everything is closed."""
-        for text in self._process.lines():
-            try:
-                self._take(msgspec.json.decode(text, type=_Line))
-            except msgspec.MsgspecError:
-                continue
-        if self._process.code is not None and not self.progress.ended:
-            self._end(self._process.code)
-        return self.progress
-
-    def stop(self) -> None:
-        """Have it let go and end, within a piece it is at; `advance` says when it has."""
-        self._process.stop()
-
-    def kill(self) -> None:
-        """End it now and collect it; all is released when this returns."""
-        self._process.kill()
-        if not self.progress.ended and self._process.code is not None:
-            self._end(self._process.code)
 
     def _take(self, line: _Line) -> None:
         goal = self.progress.goal_bytes

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from moetuned.host.cgroup_process import CgroupProcess, start_small, why_ended
+from moetuned.host.followed_process import FollowedProcess
 from moetuned.host.processes import ProcessIdentity
 from moetuned.schema.model import ByteRange
 
@@ -53,44 +54,13 @@ class WarmProgress(msgspec.Struct, frozen=True):
         return self.state in ("running", "paused")
 
 
-class Warming:
+class Warming(FollowedProcess[_Line, WarmProgress]):
     """A running warming process. Watch `fileno()` for reading, then call `advance()`."""
 
     def __init__(self, process: CgroupProcess, goal_bytes: int) -> None:
         """Use `warm_in_cgroup`."""
-        self._process = process
+        super().__init__(process, _Line, WarmProgress("running", 0, goal_bytes))
         self._outcome: str | None = None
-        self.progress = WarmProgress("running", 0, goal_bytes)
-
-    @property
-    def pid(self) -> int:
-        """Its process id."""
-        return self._process.pid
-
-    def fileno(self) -> int:
-        """Its standard output; -1 once it has ended."""
-        return self._process.fileno()
-
-    def advance(self) -> WarmProgress:
-        """Read what it has said, never waiting for more. After done, stopped or failed everything is closed."""
-        for text in self._process.lines():
-            try:
-                self._take(msgspec.json.decode(text, type=_Line))
-            except msgspec.MsgspecError:
-                continue
-        if self._process.code is not None and self.progress.going_on:
-            self._end(self._process.code)
-        return self.progress
-
-    def stop(self) -> None:
-        """Have it end after the pieces it is at; `advance` says when it has."""
-        self._process.stop()
-
-    def kill(self) -> None:
-        """End it now and collect it."""
-        self._process.kill()
-        if self._process.code is not None and self.progress.going_on:
-            self._end(self._process.code)
 
     def _take(self, line: _Line) -> None:
         if line.error is not None:

@@ -3,6 +3,9 @@
 Writing transparent_hugepage/enabled makes the kernel compute vm.min_free_kbytes anew, choosing a disk's scheduler sets its
 nr_requests. What they held before is in the journal with the setting itself. Such a place may be a tunable of its own, too, which
 then owns it: its value is put back whenever the kernel has changed it, and its original is the value before either of the two.
+
+Once somebody else has written the setting, be it what was there before moetuned, the kernel has computed its side effects anew for them:
+what stands there is their doing, and stays.
 """
 
 from __future__ import annotations
@@ -119,7 +122,8 @@ def put_back_owned(fs: HostFS, held: Mapping[str, Held]) -> None:
 def targets(fs: HostFS, held: Mapping[str, Held], entry: Held, *, sure: bool) -> tuple[Target, ...]:
     """What shall stand in the side effects' places once `entry` is given back.
 
-    The originals, where what stands there now is what the kernel made; what somebody else put there stays. `sure` False:
+    The originals, where what stands there now is what the kernel made; what somebody else put there stays. Where a tunable owns the place,
+    that is so only if somebody had changed it before the kernel did: then the original is theirs. `sure` False:
     the end of the last write was not seen, and what stands there is taken for what the kernel made of it.
     """
     found = []
@@ -128,14 +132,24 @@ def targets(fs: HostFS, held: Mapping[str, Held], entry: Held, *, sure: bool) ->
         if now is None:
             continue
         owner = owner_of(held, side.place)
-        if owner is not None:
-            known = sure or now in (*owner.ours, owner.original)
-            found.append(Target(side, now if known else owner.stands_as or owner.intended))
+        owned = owner is not None and now in (*owner.ours, owner.original)
+        if owner is not None and (owned or not sure or now != side.made):
+            found.append(Target(side, now if owned or sure else owner.stands_as or owner.intended))
         elif not sure or now in (side.original, side.made):
             found.append(Target(side, side.original))
         else:
             found.append(Target(side, now, foreign=True))
     return tuple(found)
+
+
+def changed(fs: HostFS, held: Mapping[str, Held], entry: Held) -> tuple[tuple[SideEffect, Cell], ...]:
+    """The side effects of `entry` that do not stand as before moetuned, with what stands there; not those that a tunable owns."""
+    stood = look(fs, (side.place for side in entry.beside))
+    return tuple(
+        (side, stood[side.place.path])
+        for side in entry.beside
+        if stood.get(side.place.path, side.original) != side.original and owner_of(held, side.place) is None
+    )
 
 
 def targets_again(entry: Held) -> tuple[Target, ...]:

@@ -15,7 +15,7 @@ from moetuned.schema.snapshot import TunableView
 from moetuned.schema.tunable import Bound, Cell, Wanted
 from moetuned.state import side_effects
 from moetuned.state.side_effects import Target, put
-from moetuned.state.tuning_views import adjusted, drifted, held_view, show_cell, side_drifted, told, view_of
+from moetuned.state.tuning_views import adjusted, drifted, held_view, show_cell, side_drifted, side_left, told, view_of
 from moetuned.state.undo_journal import JournalError, UndoJournal
 from moetuned.state.undo_records import Held, interrupted
 
@@ -85,7 +85,8 @@ def clear_up(fs: HostFS, journal: UndoJournal, name: str, now: Cell) -> tuple[Ce
     if now == entry.stood:
         journal.refused(entry.seq)
     elif now == entry.original:
-        _settle(fs, journal, entry, _targets_at_original(fs, journal, entry))
+        if entry.undoing:
+            _settle(fs, journal, entry, side_effects.targets_again(entry))
         journal.undone(entry.seq)
     elif _stands_ours(fs, journal, entry, now):
         # After an undo that was not made, what the kernel made of the last write is known already.
@@ -112,8 +113,12 @@ def give_back(fs: HostFS, journal: UndoJournal, entry: Held) -> tuple[TunableVie
     if now == entry.stood:
         return _finish(journal, held_view(entry, "restored", now, "it had not been set yet"), entry)
     if now == entry.original:
-        wanted = _targets_at_original(fs, journal, entry)
-        return _settled(fs, journal, entry, now, wanted, "its original stood there already")
+        there = "its original stood there already"
+        if entry.undoing:
+            return _settled(fs, journal, entry, now, side_effects.targets_again(entry), there)
+        # Never written, or somebody else has put it back: what the kernel did along with that is no undo of ours to correct.
+        beside = [side_left(entry, side, cell) for side, cell in side_effects.changed(fs, journal.held, entry)]
+        return (*_finish(journal, held_view(entry, "restored", now, there), entry), *beside)
     if not _stands_ours(fs, journal, entry, now):
         return _leave(journal, entry, read_tunable(fs, entry.place).cell)
     wanted = side_effects.targets(fs, journal.held, entry, sure=entry.settled)
@@ -182,13 +187,6 @@ def _put_beside(fs: HostFS, entry: Held, cells: side_effects.Cells) -> None:
         cell = cells.get(side.place.path)
         if cell is not None and read_tunable(fs, side.place).cell not in (None, cell):
             put(fs, side.place, cell)
-
-
-def _targets_at_original(fs: HostFS, journal: UndoJournal, entry: Held) -> tuple[Target, ...]:
-    """For a setting whose original stands there: by an undo that was interrupted, or because the write was never made."""
-    if entry.undoing:
-        return side_effects.targets_again(entry)
-    return side_effects.targets(fs, journal.held, entry, sure=True)
 
 
 def _settled(

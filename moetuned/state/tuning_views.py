@@ -115,6 +115,15 @@ def side_drifted(entry: Held, side: SideEffect, now: Cell) -> TunableView:
         if side.made not in (None, side.original)
         else f"somebody changed it to {show_cell(now)} after moetuned had set {entry.tunable}; left alone"
     )
+    return _side_view(side, now, detail)
+
+
+def side_left(entry: Held, side: SideEffect, now: Cell) -> TunableView:
+    """What stands beside a setting that somebody else has put back: the kernel's doing on their behalf, or theirs."""
+    return _side_view(side, now, f"somebody changed it, or {entry.tunable}, after moetuned had; left alone")
+
+
+def _side_view(side: SideEffect, now: Cell, detail: str) -> TunableView:
     return TunableView(
         name=show_place(side.place),
         state="drifted",

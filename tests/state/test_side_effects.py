@@ -84,6 +84,37 @@ def test_what_somebody_changed_since_is_reported_and_left_alone(path: str) -> No
     assert number(kernel) == 30000, "also where writing the original back changes it once more"
 
 
+@pytest.mark.parametrize("noticed", [False, True])
+@pytest.mark.parametrize(
+    ("setting", "chosen", "beside", "before", "after"),
+    [
+        (THP, "always", MIN_FREE, 30000, 67584),
+        (THP, "never", MIN_FREE, 30000, 67584),
+        (QUEUE + "scheduler", "kyber", QUEUE + "nr_requests", 99, 256),
+    ],
+)
+def test_what_stands_beside_a_setting_that_somebody_put_back_is_theirs(
+    setting: str, chosen: str, beside: str, before: int, after: int, noticed: bool, path: str
+) -> None:
+    """Whether the daemon saw it before the rollback or not."""
+    kernel = kernel_with_disk()
+    kernel.foreign_write(kernel.follow(setting), chosen)
+    kernel.foreign_write(kernel.follow(beside), str(before))
+    wanted = Tuning(profile=Profile.MOE_OFFLOAD, thp="madvise", scheduler="mq-deadline")
+    with open_journal(path, BOOT_ID) as journal:
+        apply(kernel, journal, wanted)
+        (name,) = (entry.tunable for entry in journal.held.values() if entry.place.path == setting)
+        kernel.foreign_write(kernel.follow(setting), chosen)
+        assert number(kernel, beside) == after, "the kernel has computed it for them"
+        if noticed:
+            tuning.confirm_drift(kernel, journal, steps_for(kernel, wanted, journal), [name])
+        views = [view for view in tuning.rollback(kernel, journal) if view.original == str(before)]
+        assert journal.held == {}
+    assert number(kernel, beside) == after
+    details = [] if noticed else [f"somebody changed it, or {name}, after moetuned had; left alone"]
+    assert [(view.state, view.detail) for view in views] == [("drifted", detail) for detail in details]
+
+
 def test_what_somebody_put_there_is_the_original_of_the_next_write(path: str) -> None:
     kernel = usual_kernel()
     with open_journal(path, BOOT_ID) as journal:
@@ -266,6 +297,7 @@ def test_whose_value_was_there_first() -> None:
         (F, False, False, A, False),
         (M, True, True, M, False),
         (F, True, True, F, False),
+        (B, True, True, A, False),
         (F, False, True, M, False),
         (A, False, True, A, False),
     ],
@@ -276,6 +308,19 @@ def test_what_shall_stand_there(now: Cell, sure: bool, owned: bool, cell: Cell, 
     entries = {"thp": THP_HELD} | ({"min": MIN_HELD} if owned else {})
     (target,) = side_effects.targets(kernel, entries, THP_HELD, sure=sure)
     assert (target.cell, target.foreign) == (cell, foreign)
+
+
+@pytest.mark.parametrize(
+    ("now", "owned", "found"), [(A, False, ()), (B, False, (B,)), (F, False, (F,)), (M, True, ()), (None, False, ())]
+)
+def test_what_does_not_stand_as_before(now: Cell | None, owned: bool, found: tuple[Cell, ...]) -> None:
+    kernel = usual_kernel()
+    if now is None:
+        del kernel.files[MIN_FREE]
+    else:
+        kernel.foreign_write(MIN_FREE, now.value)
+    entries = {"thp": THP_HELD} | ({"min": MIN_HELD} if owned else {})
+    assert tuple(cell for _, cell in side_effects.changed(kernel, entries, THP_HELD)) == found
 
 
 def test_settling_what_stands_already_writes_nothing() -> None:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from fakes.fake_kernel import BOOT_ID, FakeKernel, Number, usual_kernel
+from fakes.fake_kernel import BOOT_ID, Choice, FakeKernel, Number, usual_kernel
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from tuning_scenes import MIN_FREE, MOE, OBSERVE, QUEUE, THP, VM, kernel_with_disk, steps_for
@@ -305,6 +305,9 @@ FOREIGN = {  # values nobody else would use: never what moetuned sets, nor what 
     QUEUE + "wbt_lat_usec": ("555", "777"),
 }
 
+ALWAYS, LITTLE = ("foreign", (THP, "always")), ("foreign", (MIN_FREE, "30000"))
+KYBER, SHORT = ("foreign", (QUEUE + "scheduler", "kyber")), ("foreign", (QUEUE + "nr_requests", "99"))
+
 foreign_changes = st.tuples(
     st.just("foreign"),
     st.sampled_from(sorted(FOREIGN)).flatmap(lambda path: st.tuples(st.just(path), st.sampled_from(FOREIGN[path]))),
@@ -332,14 +335,31 @@ def cannot_be_told(path: str, changed: str) -> bool:
     """Two changes by somebody else that leave no trace of what the kernel made of them, or would have made.
 
     A process ended in the very moment in which the kernel changed something along with a setting, and they change that, too, before the next
-    process looks: it is taken for the kernel's. And huge pages raise vm.min_free_kbytes to what they need, which does not
+    process looks: it is taken for the kernel's; so is what the kernel makes of it when they put the setting itself back in the moment
+    of an undo. And huge pages raise vm.min_free_kbytes to what they need, which does not
     show where moetuned has raised it further.
     """
     held = read_journal(path, BOOT_ID).held
     unseen = [entry for entry in held.values() if not entry.settled or entry.undoing]
-    return any(side.place.path == changed for entry in unseen for side in entry.beside) or (
-        changed == THP and "vm.min_free_kbytes" in held
+    return (
+        any(side.place.path == changed for entry in unseen for side in entry.beside)
+        or any(entry.undoing and entry.beside and entry.place.path == changed for entry in unseen)
+        or (changed == THP and "vm.min_free_kbytes" in held)
     )
+
+
+def somebody_changes(kernel: FakeKernel, alone: FakeKernel, where: str, text: str) -> None:
+    """The same change on both. What the kernel changes along with it is theirs: it depends on what they change it from.
+
+    So the machine without moetuned is given that first.
+    """
+    node = kernel.files[where]
+    stands = node.chosen if isinstance(node, Choice) else None
+    with contextlib.suppress(OSError):  # a queue too long for the scheduler that is chosen
+        kernel.foreign_write(where, text)
+        if stands is not None:
+            alone.foreign_write(where, stands)
+        alone.foreign_write(where, text)
 
 
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -348,6 +368,12 @@ def cannot_be_told(path: str, changed: str) -> bool:
 @example(kernel_with_disk, [("apply", OTHER), ("apply", OWNED), ("crash", (("apply", ALONE), 21, "before"))])
 @example(kernel_with_disk, [("apply", OTHER), ("apply", OWNED), ("crash", (("apply", ALONE), 39, "before"))])
 @example(kernel_with_disk, [("apply", OWNED), ("crash", (("apply", ALONE), 31, "after")), ("look", MOE)])
+@example(usual_kernel, [ALWAYS, LITTLE, ("apply", OTHER), ALWAYS])
+@example(usual_kernel, [ALWAYS, LITTLE, ("apply", OTHER), ALWAYS, ("look", OTHER)])
+@example(kernel_with_disk, [KYBER, SHORT, ("apply", OTHER), KYBER])
+@example(kernel_with_disk, [KYBER, SHORT, ("apply", OTHER), KYBER, ("look", OTHER)])
+@example(kernel_with_disk, [KYBER, SHORT, ("apply", OTHER), KYBER, ("apply", OTHER)])
+@example(kernel_with_disk, [("apply", OWNED), SHORT, ("apply", ALONE), ("apply", OWNED)])
 def test_rollback_is_the_identity_but_for_what_others_changed(make: Callable[[], FakeKernel], story: list[Any]) -> None:
     kernel, alone = make(), make()
     with state_directory() as path:
@@ -355,9 +381,7 @@ def test_rollback_is_the_identity_but_for_what_others_changed(make: Callable[[],
             if kind == "foreign":
                 where = kernel.follow(what[0])
                 if where in kernel.files and not cannot_be_told(path, what[0]):
-                    with contextlib.suppress(OSError):  # a queue too long for the scheduler that is chosen
-                        kernel.foreign_write(where, what[1])
-                        alone.foreign_write(where, what[1])
+                    somebody_changes(kernel, alone, where, what[1])
                 continue
             (kind, wanted), at, mode = what if kind == "crash" else ((kind, what), None, "before")
             with process(kernel, at, mode) as (view, _):

@@ -52,6 +52,8 @@ def test_the_words() -> None:
     assert views.adjusted(WANTED, Cell(PATH, "64"), HELD.original).detail == "the kernel made 64 of 50"
     side = SideEffect(PLACE, Cell(PATH, "1"), Cell(PATH, "2"))
     assert "it was 2 since moetuned set" in views.side_drifted(HELD, side, now).detail
+    left = views.side_left(HELD, side, now)
+    assert (left.name, left.state, left.now, left.original) == ("vm.vfs_cache_pressure", "drifted", "77", "1")
     same = SideEffect(PLACE, Cell(PATH, "1"), Cell(PATH, "1"))
     assert views.side_drifted(HELD, same, now).detail.startswith("somebody changed it to 77 after moetuned had set")
 

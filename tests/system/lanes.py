@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -17,9 +18,26 @@ from package import BUILD
 NO_TESTS = 5
 """pytest's exit status where it has collected none: the other lane has them all."""
 
+INTERRUPTED = 130
+
+
+def interrupt(running: list[subprocess.Popen[bytes]]) -> None:
+    """What Ctrl-C does, for each: pytest takes its machines down. After another Ctrl-C they are killed, and their guests with them."""
+    for number in (signal.SIGTERM, signal.SIGHUP):  # make passes on what its whole group has got already
+        signal.signal(number, signal.SIG_IGN)
+    try:
+        for lane in running:
+            lane.send_signal(signal.SIGINT)
+        for lane in running:
+            lane.wait()
+    except KeyboardInterrupt:
+        for lane in running:
+            lane.kill()
+            lane.wait()
+
 
 def main(arguments: list[str]) -> int:
-    """Start the lanes and wait for them."""
+    """Start the lanes and wait for them. SIGTERM, SIGHUP and Ctrl-C end them, and it waits for that."""
     lanes = int(os.environ.get("LANES") or 2)
     command = [sys.executable, "-m", "pytest", "-s", "-v", "-m", "vm", str(Path(__file__).parent), *arguments]
     shutil.rmtree(BUILD / "out", ignore_errors=True)
@@ -28,13 +46,20 @@ def main(arguments: list[str]) -> int:
     # One for all lanes: each draws the same disasters.
     seed = os.environ.get("SEED") or str(time.time_ns() % 1_000_000)
     environment = {**os.environ, "TAKEN": str(taken), "SEED": seed}
-    running = [subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL) for _ in range(lanes)]
+    # Where this was started in the background of a script, Ctrl-C is ignored, and would be by pytest, too.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
+    running: list[subprocess.Popen[bytes]] = []
     try:
+        # Sessions of their own: a terminal's Ctrl-C comes from here, once.
+        running.extend(
+            subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True)
+            for _ in range(lanes)
+        )
         ended = [lane.wait() for lane in running]
-    except BaseException:
-        for lane in running:
-            lane.terminate()
-        raise
+    except KeyboardInterrupt:
+        interrupt(running)
+        return INTERRUPTED
     if all(status == NO_TESTS for status in ended):
         return NO_TESTS
     return next((status for status in ended if status not in (0, NO_TESTS)), 0)
