@@ -47,6 +47,35 @@ HOOK = """\
 echo by-hook >/etc/by-hook
 [ ! -e /run/hang ] || { sleep 1234 & sleep 1234; }
 """
+# Takes what is posted and mailed to it, one file each.
+TAKER = f"""\
+#!{sys.executable}
+import http.server, socketserver, threading
+
+class Hook(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        open("/var/lib/webhook.out", "wb").write(body)
+        self.send_response(204)
+        self.end_headers()
+
+class Mail(socketserver.StreamRequestHandler):
+    def handle(self):
+        self.wfile.write(b"220 here\\r\\n")
+        recipients = []
+        for line in self.rfile:
+            word = line[:4].upper()
+            if word == b"RCPT":
+                recipients.append(line)
+            elif word == b"DATA":
+                self.wfile.write(b"354 go on\\r\\n")
+                open("/var/lib/mail.out", "wb").write(b"".join([*recipients, *iter(self.rfile.readline, b".\\r\\n")]))
+            self.wfile.write(b"250 ok\\r\\n")
+
+servers = [http.server.HTTPServer(("127.0.0.1", 8090), Hook), socketserver.TCPServer(("127.0.0.1", 8025), Mail)]
+for server in servers:
+    threading.Thread(target=server.serve_forever).start()
+"""
 # The stand-in asks for no key, so this one looks at it.
 LLAMA_SERVER = f"""\
 #!{sys.executable}
@@ -250,6 +279,53 @@ def test_a_hook_runs_outside_of_them(house: House) -> None:
     assert "of-the-machine" in said
     assert house.machine.path("/etc/by-hook").read_text() == "by-hook\n"
     assert os.listdir(house.machine.path("/run/moetuned/outside")) == []
+
+
+@pytest.mark.skipif(not os.path.exists("/usr/bin/msmtp"), reason="needs msmtp")
+def test_mail_webhook_and_hook_arrive_from_within_them(house: House) -> None:
+    """All three of one event, which nobody asked for: a backend whose process ends."""
+    machine = house.machine
+    machine.write("/opt/bin/taker", TAKER, 0o755)
+    machine.write("/etc/systemd/system/taker.service", "[Service]\nExecStart=/opt/bin/taker\n")
+    machine.write(
+        "/etc/msmtprc",
+        "account default\nhost 127.0.0.1\nport 8025\nfrom moetuned@example.org\nauth off\ntls off\n",
+        0o600,
+    )
+    hook = "#!/bin/sh\ncat >/var/lib/hook.out.new\nmv /var/lib/hook.out.new /var/lib/hook.out\n"
+    machine.write("/etc/moetuned/hooks.d/look", hook, 0o755)
+    machine.systemctl("daemon-reload")
+    machine.systemctl("start", "taker.service")
+    house.configure(
+        backends=[
+            {
+                "name": "glm", "url": "http://127.0.0.1:8086",
+                "supervise": {"by": "process", "command": ["/bin/false"]},
+            }
+        ],
+        alerts=[
+            {"kind": "mail", "to": ["me@example.org"], "on": ["backend_down"], "program": "/usr/bin/msmtp"},
+            {"kind": "webhook", "url": "http://127.0.0.1:8090/hook", "on": ["backend_down"]},
+            {"kind": "exec", "directory": "/etc/moetuned/hooks.d", "on": ["backend_down"]},
+        ],
+    )  # fmt: skip
+    house.start()
+    try:
+        said = {
+            name: until(
+                lambda name=name: (file := machine.path(f"/var/lib/{name}.out")).exists() and file.read_text(), name
+            )
+            for name in ("mail", "webhook", "hook")
+        }
+        assert "RCPT TO:<me@example.org>" in said["mail"]
+        assert re.search(r"^Subject: .*glm", said["mail"], re.MULTILINE), said["mail"]
+        assert "Auto-Submitted: auto-generated" in said["mail"]
+        assert json.loads(said["webhook"])["backend"] == json.loads(said["hook"])["backend"] == "glm"
+    finally:
+        machine.systemctl("stop", "taker.service", check=False)
+        machine.run(
+            "rm", "-f", "/etc/msmtprc", "/var/lib/mail.out", "/var/lib/webhook.out", "/etc/systemd/system/taker.service"
+        )
 
 
 def test_the_self_test_turns_nothing_off_that_runs_outside_of_them(house: House) -> None:

@@ -33,7 +33,8 @@ class Announcer:
             self._ended(event.name, event.backend)
             self._note_begin(event)
         self.left_open: set[tuple[str | None, EventName]] = set(self._begun)
-        """What an earlier daemon told to have begun, and nobody has told anything of since."""
+        """What was told to have begun before a backend was watched by whoever watches it now (by an earlier daemon, or under another
+        entry of the config), and nobody has told anything of since."""
 
     def say(self, name: EventName, backend: str | None, message: str, reasons: tuple[Reason, ...] = ()) -> None:
         """Something happened to `backend` (None: to the machine). `message` is one sentence; it gets the backend's name
@@ -58,6 +59,10 @@ class Announcer:
         if self._journal is None or not self._journal.tell(event):
             log.log(_LEVELS[SEVERITY[name]], "%s: %s", name, message)
         self._alerting.hear(event)
+
+    def leave_open(self, backend: str) -> None:
+        """`backend` is watched no more, or anew: what was told of it to have begun is known to nobody else now."""
+        self.left_open.update(about for about in self._begun if about[0] == backend)
 
     def _ended(self, name: EventName, backend: str | None) -> tuple[str, ...]:
         if name not in ENDS:

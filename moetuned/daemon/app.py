@@ -161,6 +161,7 @@ class App:
             Launching(self._workers, lambda: self._settings).prepare,
             Examining(self._workers).examine,
             state,
+            leave_open=self._announcer.leave_open,
         )
 
     def run(self) -> None:

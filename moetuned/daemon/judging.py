@@ -160,10 +160,12 @@ class Judge:
         self._end_left_open(watched, now)
 
     def _end_left_open(self, watched: Watched, now: float) -> None:
-        """Tell the end of what an earlier daemon told to have begun, once it is sure to be over: else it would never be."""
+        """Tell the end of what was told to have begun before it was watched from here, once it is sure to be over: else it would never be."""
         http = None if watched.sample is None else watched.sample.http
         ready = http is not None and http.health == "ok"
         ends: dict[EventName, str] = {}  # one may end two
+        for told in [about for about in self._well_since if about not in self._announcer.left_open]:
+            del self._well_since[told]
         for about in sorted(pair for pair in self._announcer.left_open if pair[0] == watched.name):
             if not left_open.is_well(about[1], watched.verdict, ready=ready):
                 self._well_since.pop(about, None)

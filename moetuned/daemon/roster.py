@@ -68,13 +68,15 @@ class Roster:
         examine: Examine | None = None,
         state_directory: str = "",
         service_of: Callable[[Backend, str], Service] = service_of,
+        leave_open: Callable[[str], None] = lambda _name: None,
     ) -> None:
         """`prepare` is asked what to start before each start; None: they are started as the config says. `examine` is asked why one
         ended; None: nobody knows. `service_of` finds the manager of a backend that moetuned does not start itself, which keeps its
-        records in `state_directory`.
+        records in `state_directory`. `leave_open` hears of each that is watched no more, or anew.
         """
         self._state_directory = state_directory
         self._service_of = service_of
+        self._leave_open = leave_open
         self._loop = loop
         self._clock = clock
         self._workers = workers
@@ -227,6 +229,7 @@ class Roster:
         self._care.end(watched)
         self._probing.end(watched)
         self._watched.pop(watched.name, None)
+        self._leave_open(watched.name)
         if watched.supervisor is not None and not watched.supervisor.stopped:
             watched.supervisor.stop()
         if watched.supervisor is not None and not watched.supervisor.stopped:

@@ -178,6 +178,8 @@ class ServiceSupervisor(Supervisor):
         self._do(managed.tick(self.state, now, self.who, told_to_end=self._service.told_to_end))
         if asked and self.state.stage is sv.Stage.STOPPED:
             self._note_failure(managed.overdue(self.who))
+        if asked:
+            self._note_over()
         if now >= self._next_look:
             self._look()
 
@@ -346,6 +348,14 @@ class ServiceSupervisor(Supervisor):
             self._note_failure(why)
         self._restart_at = None
         self._do(managed.refused(self.state, why, running=self.process is not None))
+        self._note_over()
+
+    def _note_over(self) -> None:
+        """Where its process from before runs on, a later daemon must not take the restart that was given up for one to finish."""
+        record = self._recorded
+        if record is not None and record.ending and self.state.stage is not sv.Stage.STOPPING:
+            over = msgspec.structs.replace(record, ending=False, next_plan=None, relief_at=None)
+            self._amend(over, "that its restart is given up")
 
     def _start(self, plan: sv.LaunchPlan) -> None:
         raise AssertionError(f"{self.who} starts {self.config.name}, not moetuned, with {plan}")

@@ -1,4 +1,6 @@
-"""What an earlier daemon told to have begun, and whose end it did not live to see: when that is over, and what is said then."""
+"""What was told to have begun before moetuned was started anew, or a backend's entry was changed, and whose end was not seen: when that is over,
+and what is said then.
+"""
 
 from __future__ import annotations
 
@@ -35,4 +37,7 @@ def is_well(begun: EventName, verdict: Verdict, *, ready: bool) -> bool:
 def end_of(begun: EventName) -> tuple[EventName, str]:
     """The event that ends it, and its message. Raises KeyError for what has no end."""
     name, now = _END[begun]
-    return name, f"{now}; an earlier moetuned told that this was not so, and ended before it saw the end"
+    return (
+        name,
+        f"{now}; that this was not so was told before moetuned was started anew, or the entry of this backend changed",
+    )

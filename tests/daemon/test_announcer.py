@@ -96,6 +96,18 @@ def test_what_an_earlier_daemon_told_of_is_ended_too(events: EventLog) -> None:
     assert later.since(None)[-1].ended == (events.since(None)[2].id,)
 
 
+def test_what_was_told_of_a_backend_that_is_watched_anew_is_left_open(announcer: Announcer) -> None:
+    for backend in ("glm", "other"):
+        announcer.say(EventName.BACKEND_MODEL_MISSING, backend, "x")
+    announcer.say(EventName.MEMORY_NEAR_LIMIT, "glm", "x")
+    announcer.say(EventName.MEMORY_RECOVERED, "glm", "x")
+    assert announcer.left_open == set()
+    announcer.leave_open("glm")
+    assert announcer.left_open == {("glm", EventName.BACKEND_DOWN)}
+    announcer.say(EventName.BACKEND_RECOVERED, "glm", "x")
+    assert announcer.left_open == set()
+
+
 def test_what_never_ends_is_forgotten_some_day(announcer: Announcer, events: EventLog) -> None:
     for number in range(100):
         announcer.say(EventName.THRASH_BEGIN, f"glm-{number}", "It thrashes.")

@@ -433,6 +433,20 @@ def test_what_an_earlier_daemon_left_open_is_ended_once_it_is_sure_to_be_over(ri
     assert len(rig.names()) == 5
 
 
+def test_what_was_left_open_once_more_is_waited_for_as_long(rig: Rig) -> None:
+    events = rig.events = EventLog(1.0)
+    announcer = Announcer(events, no_alerts(), rig.clock)
+    rig.judge.close()
+    rig.judge = Judge(rig.clock, rig.care, announcer, str(rig.root))
+    for _ in range(2):
+        announcer.say(EventName.BACKEND_DOWN, "glm", "x")
+        announcer.leave_open("glm")
+        rig.look(int(SURE_SECONDS) - 5)
+        assert rig.names()[-1] == EventName.BACKEND_DOWN
+        rig.look(10)
+        assert rig.names()[-1] == EventName.BACKEND_RECOVERED
+
+
 def test_what_goes_on_is_not_ended_by_the_next_daemon(rig: Rig) -> None:
     rig.set_anonymous(2 * GIB - (60 << 20))
     left_by_an_earlier_daemon(rig, EventName.BACKEND_DOWN, EventName.MEMORY_NEAR_LIMIT)

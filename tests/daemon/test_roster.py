@@ -47,8 +47,16 @@ class Rig:
         self.said: list[tuple[EventName, str, str]] = []
         care = ModelCare(self.loop, self.clock, self.workers)
         probing = Probing(self.workers, self.clock)
+        self.left_open: list[str] = []
         self.roster = Roster(
-            self.loop, self.clock, self.workers, care, probing, directory, lambda *each: self.said.append(each)
+            self.loop,
+            self.clock,
+            self.workers,
+            care,
+            probing,
+            directory,
+            lambda *each: self.said.append(each),
+            leave_open=self.left_open.append,
         )
 
     def configure(self, *backends: Backend, discover: bool = True) -> None:
@@ -222,6 +230,14 @@ def test_a_new_entry_takes_over_what_was_found(rig: Rig) -> None:
     rig.configure(Backend("mine", url="http://127.0.0.1:8080"))
     rig.find(found(20))
     assert rig.pids() == {"mine": 20}
+
+
+def test_what_an_entry_told_before_it_changed_is_left_open(rig: Rig) -> None:
+    rig.configure(Backend("glm", url="http://127.0.0.1:8080"), Backend("other"))
+    assert rig.left_open == []
+    rig.configure(Backend("glm", supervise=SuperviseUnit(unit="glm.service")), Backend("other"))
+    rig.configure(Backend("other"))
+    assert rig.left_open == ["glm", "glm"]
 
 
 def test_what_runs_in_the_unit_of_an_entry_is_no_second_backend(rig: Rig) -> None:

@@ -213,6 +213,7 @@ def test_a_manager_that_says_it_did_and_did_not_is_told(rig: Rig) -> None:
     assert rig.said[-1][0] is EventName.RELIEF_EXHAUSTED
     assert f"{UNIT} says that it was, but the process from before still runs" in rig.said[-1][1]
     assert first.signals == []
+    nothing_is_left_to_finish(rig)
 
 
 def test_one_that_hangs_is_restarted_by_its_manager(rig: Rig) -> None:
@@ -259,6 +260,31 @@ def test_it_can_be_stopped_for_a_second_look_more_than_once(rig: Rig, monkeypatc
     rig.clock.now += PAUSE_AGAIN_SECONDS
     rig.supervisor.tick()
     assert rig.supervisor.pausable
+
+
+def nothing_is_left_to_finish(rig: Rig) -> None:
+    """A daemon that is started later takes over what runs, and asks for no restart."""
+    rig.supervisor.let_go()
+    rig.workers.jobs.clear()
+    rig.run_as(100)
+    rig.supervisor = rig.make()
+    rig.supervisor.start()
+    rig.look()
+    assert rig.supervisor.state.stage is Stage.LOADING
+    assert not [key for key in rig.workers.keys() if key.startswith("restarting")]  # noqa: SIM118  no mapping
+
+
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_a_refused_restart_is_not_made_by_the_next_daemon(rig: Rig, by_hand: bool) -> None:
+    running(rig)
+    rig.service.refusal = "docker create failed with code 125: no such image"
+    if by_hand:
+        rig.supervisor.restart_by_hand(LaunchPlan(2048), 2048)
+    else:
+        rig.supervisor.restart(LaunchPlan(2048))
+    rig.workers.finish("restarting", really=True)
+    assert "no such image" in rig.said[-1][1]
+    nothing_is_left_to_finish(rig)
 
 
 def test_a_refusal_leaves_it_running_and_is_told(rig: Rig) -> None:

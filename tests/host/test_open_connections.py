@@ -82,7 +82,20 @@ def tree(root: Path, *lines: str, network: str = "net:[2]", own: str | None = OU
     return str(root)
 
 
-def test_from_another_network_our_own_are_known_by_our_end(tmp_path: Path) -> None:
+OURS_THROUGH_NAT = "0: 0100007F:D2A4 0100007F:1F90 01 0:0 0:0 0 0 0 9"
+THEIRS_THROUGH_NAT = "1: 0100007F:D2A5 0100007F:1F90 01 0:0 0:0 0 0 0 10"
+
+
+def test_from_another_network_our_own_come_with_another_address(tmp_path: Path) -> None:
+    ours = f"{OURS_THROUGH_NAT}\n{THEIRS_THROUGH_NAT}"
+    assert open_connections(7, 8080, tree(tmp_path, LISTENS, CLIENT, OTHER, own=ours)) == 1
+
+
+def test_only_our_own_is_nobody(tmp_path: Path) -> None:
+    assert open_connections(7, 8080, tree(tmp_path, LISTENS, OTHER, own=OURS_THROUGH_NAT)) == 0
+
+
+def test_from_another_network_our_own_are_not_counted(tmp_path: Path) -> None:
     assert open_connections(7, 8080, tree(tmp_path, LISTENS, CLIENT, OTHER)) == 1
 
 
