@@ -34,6 +34,7 @@ LOOK_LATER_SECONDS = 10.0
 _SOON_SECONDS = 60.0
 _LOOKS_FOR_FOUND = 2
 """So many looks must not name a process that was found in its unit: the first may have been under way when it was found."""
+_MOST_AWAITED = 64
 LOOK_AGAIN_SECONDS = 10.0
 """this often while it is not known what a restart can change,"""
 LOOK_SELDOM_SECONDS = 60.0
@@ -66,6 +67,8 @@ class ServiceSupervisor(Supervisor):
         self._absent_since = clock.monotonic()
         self._exit: tuple[ProcessIdentity, spawn.Exit] | None = None
         """Its process ended, and what its manager says about that is not known yet."""
+        self._back_by: float | None = None
+        """By when the next process of one that somebody has restarted must have been seen, monotonic seconds; None: none is waited for."""
         self._look_again = False
         """Whether its process ended while its manager was being asked."""
         self._looks = 0
@@ -76,10 +79,10 @@ class ServiceSupervisor(Supervisor):
         self._closed = False
         self._unfinished: tuple[sv.LaunchPlan, bool] | None = None
         """What an earlier daemon had begun to restart it with, and whether to free memory, until it is known what became of that."""
-        self._awaited: ProcessIdentity | None = None
-        """A process in its unit that its manager has not named yet."""
+        self._awaited: dict[ProcessIdentity, tuple[int, float]] = {}
+        """Processes in its unit that its manager has not named yet: `_unnamed_looks` when each was found, and monotonic seconds until when it may."""
         self._unnamed_looks = 0
-        """How often it did not since that was found."""
+        """How often its manager, when it was not changing anything, was asked."""
         self._hung: ProcessIdentity | None = None
         """The last process that hung and that its manager was asked to restart for that."""
 
@@ -104,6 +107,8 @@ class ServiceSupervisor(Supervisor):
         if self.state.stage is sv.Stage.STOPPED and not self._closed:
             if self._unknown is not None:
                 return f"is not known to run: {self._unknown}"
+            if self._back_by is not None:
+                return f"is not running: somebody stops {self.who} or has it restarted"
             return f"is not running; moetuned leaves it to {self.who} to start it" if self._looks else None
         return super().absence
 
@@ -139,7 +144,7 @@ class ServiceSupervisor(Supervisor):
 
     def stop(self) -> None:
         """See `Supervisor`: it is not moetuned's to end."""
-        self._closed = True
+        self._closed, self._back_by = True, None
         self.let_go()
         self._do((managed.left_alone(self.state), ()))
 
@@ -199,11 +204,14 @@ class ServiceSupervisor(Supervisor):
         own = self.config.supervise
         if self._closed or self.process is not None or not isinstance(own, SuperviseUnit) or own.unit not in services:
             return False
-        if self._awaited != found:
-            self._awaited, self._unnamed_looks = found, 0
-        if self._unnamed_looks >= _LOOKS_FOR_FOUND:
+        now = self._clock.monotonic()
+        if len(self._awaited) >= _MOST_AWAITED and found not in self._awaited:
+            self._awaited.clear()
+        looks, until = self._awaited.setdefault(found, (self._unnamed_looks, now + managed.APPEAR_SECONDS))
+        # A unit that systemd starts again and again is changing for good, and what an earlier start of it has left would never be shown.
+        if self._unnamed_looks - looks >= _LOOKS_FOR_FOUND or now >= until:
             return False
-        self._next_look = self._clock.monotonic()
+        self._next_look = now
         return True
 
     # Asking its manager
@@ -260,6 +268,7 @@ class ServiceSupervisor(Supervisor):
         if self._by_search:
             return
         self._conclude_exit(state)
+        self._follow_comeback(state)
         if state.pid is None or (self.identity is not None and self.identity.pid == state.pid):
             return
         identity = identify(state.pid)
@@ -279,6 +288,19 @@ class ServiceSupervisor(Supervisor):
         goes_on = state.on_purpose and state.pid != identity.pid
         wanted = state.stopped_by_owner or goes_on
         self._do(managed.ended(self.state, how, now, self.who, by_owner=wanted, goes_on=goes_on, cause=cause))
+        self._back_by = now + managed.APPEAR_SECONDS if goes_on else None
+
+    def _follow_comeback(self, state: ServiceState) -> None:
+        """A restart that somebody asked for may end in nothing: a mistake in its files, say. The owner may also have stopped it only."""
+        if self._back_by is None or state.pid is not None:
+            return
+        late = self._clock.monotonic() >= self._back_by
+        if state.stopped_by_owner:
+            self._back_by = None
+        elif late or not state.on_purpose:
+            self._back_by = None
+            how = None if state.on_purpose else state.ended  # what is said of how it ended is of the one before
+            self._do(managed.stays_away(self.state, how, self.who))
 
     def _end_again(self, next_plan: sv.LaunchPlan, *, hurry: bool) -> None:
         """See `Supervisor`: what its manager makes of that restart is asked before; it may be under way, or even done."""
@@ -304,6 +326,8 @@ class ServiceSupervisor(Supervisor):
         if process is None:
             return
         first = self._looks <= 1 and self.state.stage is sv.Stage.STOPPED
+        self._back_by = None
+        self._awaited.clear()
         self.let_go()
         self.state = managed.appeared(self.state)
         self.adopted, self.adopted_age_seconds, self._started_at = first, None, None

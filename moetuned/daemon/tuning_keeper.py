@@ -16,7 +16,7 @@ from moetuned.host.tuning_targets import asks_of_cgroup, find_targets
 from moetuned.host.unified_cgroup import is_of_daemon
 from moetuned.schema.config import Config
 from moetuned.schema.snapshot import TunableView
-from moetuned.schema.tunable import PlannedStep
+from moetuned.schema.tunable import ModelTarget, PlannedStep
 from moetuned.state import borrowed_setting, tuning
 from moetuned.state.tuning_views import line_of
 from moetuned.state.undo_journal import JournalError, UndoJournal, open_journal, read_boot_id
@@ -45,6 +45,10 @@ class TuningKeeper:
         self.views: tuple[TunableView, ...] = ()
         self.notes: tuple[str, ...] = ()
         self._refused: Mapping[str, str] = {}
+        self._applied: tuple[Config, bool] | None = None
+        """What `apply` was told last: the config, and `hold`."""
+        self._room: Mapping[str, str | None] = {}
+        """What may be kept for good, as it was found then: see `tunables.memory_min`."""
 
     @property
     def steps(self) -> tuple[PlannedStep, ...]:
@@ -84,6 +88,7 @@ class TuningKeeper:
         `hold`: take the journal's directory though no setting is wanted.
         """
         self.notes, self._resting = (), False
+        self._applied, self._room = (config, hold), {}
         self._give_back_borrowed()
         if (
             tunables.changes_nothing(config.tuning)
@@ -111,6 +116,20 @@ class TuningKeeper:
         steps, self.notes = tunables.plan_tuning(self._fs, config.tuning, targets, originals=originals)
         self._steps = without_refused(steps, self._refused)
         self._show(tuning.apply(self._fs, journal, self._steps, by_hand=by_hand))
+        self._room = self._look_at_room(config, journal)
+
+    def _look_at_room(self, config: Config, journal: UndoJournal) -> Mapping[str, str | None]:
+        """What each cgroup may keep for good (memory.min), in bytes, by name; None: refused."""
+        if all(one.memory_min is None for one in config.backends):
+            return {}
+        from moetuned.tunables import memory_min  # most configs do not need it
+
+        targets = msgspec.structs.replace(
+            find_targets(config, self._cgroups, ModelTarget, self._with_daemon),
+            originals=tuning.standing_originals(self._fs, journal.held),
+        )
+        found = memory_min.instances(self._fs, targets, lambda _: (0, 0))
+        return {spec.name: spec.asked if spec.skip is None else None for spec in found}
 
     def follow_cgroups(self, config: Config, running: Mapping[str, str | None]) -> bool:
         """Note the cgroups of backends that run, by name; whether settings are to be applied again.
@@ -145,7 +164,17 @@ class TuningKeeper:
             self.views = self._look(self._journal)
         news = tuple(view for view in self.views if view.name in confirmed - self._told)
         self._suspects, self._told = seen, (self._told & seen) | confirmed
+        self._follow_room(self._journal)
         return self._with_rivals(news)
+
+    def _follow_room(self, journal: UndoJournal) -> None:
+        """What is kept for good must be given up when a limit above it, what others keep or huge pages leave too little room later."""
+        if self._applied is None or self._suspects - self._told:
+            return
+        config, hold = self._applied
+        if self._look_at_room(config, journal) != self._room:
+            log.info("how much memory may be kept for backends has changed (memory_min)")
+            self.apply(config, hold=hold)
 
     def _with_rivals(self, views: tuple[TunableView, ...]) -> tuple[TunableView, ...]:
         """The views with who else sets the setting, as far as files tell: probably it was one of them."""

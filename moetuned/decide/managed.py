@@ -74,6 +74,15 @@ def ended(
     return _replace(state, exits=exits, down=True), (told,)
 
 
+def stays_away(state: Supervision, how: str | None, manager: str) -> Moved:
+    """It ended because somebody has it restarted, which was told to nobody, and the next one does not run: that is told. `how`: as in `ended`."""
+    if state.stage is not Stage.STOPPED or state.down:
+        return state, ()
+    what = "did not come back" if how is None else how
+    message = f"{state.backend} {what}, after somebody had it restarted; {manager} decides whether it is started again"
+    return _replace(state, down=True), (Say(EventName.BACKEND_DOWN, message),)
+
+
 def overdue(manager: str) -> str:
     """That no new process appeared in time, a sentence."""
     return f"{manager} ended it and did not start it again within {format_duration(APPEAR_SECONDS)}"

@@ -82,13 +82,15 @@ def is_stopped_by_owner(status: UnitStatus) -> bool:
 def is_ended_on_purpose(status: UnitStatus) -> bool:
     """Whether the process that ended last was told to, and that is not all: somebody has the unit restarted, or still stops it.
 
-    While it ends its unit is known to have left active before. Once the next one runs systemd has forgotten when the last one ended
-    (ExecMainExitTimestamp), but counts the starts of its own (NRestarts), and from nought again when somebody else starts it.
-    Says nothing where `status.main_pid` is still the process that ended: systemd does not know of its end then.
+    While it ends its unit is known to have left active before. Once the next one is begun systemd has forgotten when the last one ended
+    (ExecMainExitTimestamp; during ExecStartPre= also when it began), but counts the starts of its own (NRestarts), and from nought again
+    when somebody else starts it. Says nothing where `status.main_pid` is still the process that ended: systemd does not know of its end then.
     """
     began, left, ended = status.main_started_at, status.left_active_at, status.main_exited_at
-    if is_stopped_by_owner(status) or began is None or left is None or status.result not in _RAN:
+    if is_stopped_by_owner(status) or left is None or status.result not in _RAN:
         return False
+    if began is None:
+        return status.active_state == "activating" and status.restarts == 0
     if status.main_pid is not None and status.active_state != "deactivating":
         return left < began and status.restarts == 0
     return began <= left and (ended is None or left < ended)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import re
 
-from moetuned.host.system_program import ProgramError, run_program
+from moetuned.host.system_program import ProgramError, ask_program, run_program
 from moetuned.host.systemd_booted import is_booted
 
 _SECONDS = 20.0
@@ -16,6 +16,7 @@ _SECONDS = 20.0
 _UNIT = re.compile(r"[A-Za-z0-9:_.\\@][A-Za-z0-9:_.\\@-]{0,200}\.(service|scope|slice)")
 _PROPERTIES = frozenset({"IOWeight", "MemoryLow", "MemoryMin"})
 _VALUE = re.compile(r"[0-9]{1,20}|max")
+_ANSWER_BYTES = 256
 
 
 def is_unit(name: str) -> bool:
@@ -40,3 +41,20 @@ def set_property(unit: str, name: str, value: str) -> None:
         run_program("systemctl", arguments, "systemd", _SECONDS)
     except ProgramError as error:
         raise OSError(errno.EIO, f"systemctl would not set {assignment} of {unit}: {error}") from error
+
+
+def property_of(unit: str, name: str) -> str | None:
+    """What systemd would set the property to, also for a unit that does not run: a whole number or `max`; None where it says neither.
+
+    Blocks for at most 20 s. Raises OSError with what systemctl said, ValueError for what is no unit or property.
+    """
+    if not is_unit(unit) or name not in _PROPERTIES:
+        raise ValueError(f"{name} of {unit!r} is nothing that moetuned asks for")
+    try:
+        said = ask_program(
+            "systemctl", ("show", f"--property={name}", "--value", "--", unit), "systemd", _SECONDS, _ANSWER_BYTES
+        ).strip()
+    except ProgramError as error:
+        raise OSError(errno.EIO, f"systemctl would not say {name} of {unit}: {error}") from error
+    said = "max" if said == "infinity" else said
+    return said if _VALUE.fullmatch(said) is not None else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import time
+from collections.abc import Collection
 
 from moetuned.host import service_manager
 from moetuned.host.fs import HostFS, RealFS
@@ -63,16 +64,30 @@ def write_tunable(fs: HostFS, place: Place, cell: Cell) -> None:
 
 def _set_property(fs: HostFS, unit: str, name: str, value: str) -> None:
     """Only for the machine that this runs on: a tree of another one's files may name units of the same name."""
-    try:
-        same = fs.read_text(_BOOT_ID, 64) == RealFS().read_text(_BOOT_ID, 64)
-    except OSError:
-        same = False
-    if not same:
+    if not _is_this_machine(fs):
         raise OSError(errno.EOPNOTSUPP, f"{unit} is a unit of another machine than this one")
     try:
         service_manager.set_property(unit, name, value)
     except ValueError as error:
         raise OSError(errno.EINVAL, str(error)) from error
+
+
+def _is_this_machine(fs: HostFS) -> bool:
+    try:
+        return fs.read_text(_BOOT_ID, 64) == RealFS().read_text(_BOOT_ID, 64)
+    except OSError:
+        return False
+
+
+def unset_of_stopped_unit(fs: HostFS, place: Place, ours: Collection[str], original: str) -> None:
+    """Have systemd start a unit whose cgroup is gone with `original` again, where it would set one of `ours`: it keeps what it was told last.
+
+    Raises OSError with what systemd said; it may start the unit with ours then.
+    """
+    if place.unit is None or place.unit_property is None or not _is_this_machine(fs):
+        return
+    if service_manager.property_of(place.unit, place.unit_property) in ours:
+        _set_property(fs, place.unit, place.unit_property, original)
 
 
 def describe_error(error: OSError, path: str) -> str:

@@ -10,7 +10,7 @@ import errno
 from collections.abc import Callable, Collection
 
 from moetuned.host.fs import HostFS
-from moetuned.host.tunable_files import describe_error, read_tunable
+from moetuned.host.tunable_files import describe_error, read_tunable, unset_of_stopped_unit
 from moetuned.schema.snapshot import TunableView
 from moetuned.schema.tunable import Bound, Cell, Wanted
 from moetuned.state import side_effects
@@ -109,6 +109,12 @@ def give_back(fs: HostFS, journal: UndoJournal, entry: Held) -> tuple[TunableVie
     if now is None:
         if fs.exists(entry.place.path):
             return (held_view(entry, "failed", None, reading.unknown or "unknown"),)
+        try:
+            unset_of_stopped_unit(fs, entry.place, {cell.value for cell in entry.ours}, entry.original.value)
+        except (OSError, ValueError) as error:
+            return (
+                held_view(entry, "failed", None, f"its unit does not run and keeps ours for its next start: {error}"),
+            )
         return _finish(journal, held_view(entry, "skipped", None, reading.unknown or "gone"), entry)
     if now == entry.stood:
         return _finish(journal, held_view(entry, "restored", now, "it had not been set yet"), entry)

@@ -288,6 +288,22 @@ def test_its_owner_stops_it_and_it_crashes_and_its_files_change(house: House) ->
     assert not house.machine.path("/run/moetuned/backends/llama.env").exists()
 
 
+def test_a_restart_by_its_owner_that_takes_its_time_is_none_and_one_that_ends_in_nothing_is_told(house: House) -> None:
+    house.make("llama", UNIT + f"ExecStartPre=/bin/sleep 1\nExecStart={SERVE} -c 24576 --cache-ram 0\n")
+    house.machine.systemctl("start", "llama.service")
+    house.configure()
+    house.machine.systemctl("start", "moetuned.service")
+    first = house.until_idle()
+    house.machine.systemctl("restart", "llama.service")
+    assert house.until_idle()["pid"] != first["pid"]
+    assert "backend_down" not in house.events()
+    # It fails while nobody looks: after the end of the one before was seen, and before its process is known.
+    house.make("llama", UNIT + "ExecStartPre=/bin/sleep 1\nExecStart=/bin/false\n")
+    house.machine.systemctl("restart", "llama.service", check=False)
+    house.until(lambda: "backend_down" in house.events(), "that it does not come back is told")
+    assert "llama exited with code 1, after somebody had it restarted" in house.messages()
+
+
 def _outside(house: House, pid: int) -> int:
     """The pid, seen from here, of a process of the machine."""
     for entry in os.listdir("/proc"):

@@ -426,6 +426,60 @@ def test_its_owner_may_have_it_restarted(rig: Rig, pid: int | None, caplog: pyte
     assert "somebody stops it or has it restarted" in caplog.text
 
 
+def _restarted(rig: Rig) -> None:
+    """Somebody has it restarted, and its manager is still at it."""
+    process = running(rig)
+    rig.service.state = ServiceState(pid=None, changing=True, on_purpose=True, ended="exited with code 0")
+    rig.end(process)
+    rig.look()
+
+
+def _looked_again(rig: Rig, state: ServiceState, seconds: float = LOOK_SECONDS) -> list[EventName]:
+    rig.service.state = state
+    rig.clock.now += seconds
+    rig.supervisor.tick()
+    rig.look()
+    return [name for name, _ in rig.said]
+
+
+@pytest.mark.parametrize(
+    ("state", "how"),
+    [
+        (ServiceState(pid=None, ended="exited with code 3"), "exited with code 3"),
+        (ServiceState(pid=None), "did not come back"),  # e.g. its ExecStartPre= failed
+        (ServiceState(pid=None, changing=True, ended="exited with code 3"), "exited with code 3"),  # again and again
+    ],
+)
+def test_one_that_somebody_has_restarted_and_that_does_not_run_then_is_told(
+    rig: Rig, state: ServiceState, how: str
+) -> None:
+    """Its next process ended between two looks, or there was none."""
+    _restarted(rig)
+    assert _looked_again(rig, rig.service.state) == []
+    assert rig.supervisor.absence == f"is not running: somebody stops {UNIT} or has it restarted"
+    assert _looked_again(rig, state) == [EventName.BACKEND_DOWN]
+    assert how in rig.said[0][1]
+    assert "after somebody had it restarted" in rig.said[0][1]
+    assert len(_looked_again(rig, state)) == 1, "once"
+    rig.run_as(200)
+    _looked_again(rig, rig.service.state)
+    rig.supervisor.healthy()
+    assert rig.said[-1][0] is EventName.BACKEND_RECOVERED
+
+
+def test_a_restart_by_somebody_that_never_ends_is_told(rig: Rig) -> None:
+    _restarted(rig)
+    assert _looked_again(rig, rig.service.state, APPEAR_SECONDS) == [EventName.BACKEND_DOWN]
+    assert "did not come back" in rig.said[0][1]
+
+
+def test_one_that_is_only_stopped_after_all_is_left_stopped(rig: Rig) -> None:
+    _restarted(rig)
+    stopped = ServiceState(pid=None, stopped_by_owner=True, ended="exited with code 0")
+    assert _looked_again(rig, stopped) == []
+    assert _looked_again(rig, ServiceState(pid=None, ended="exited with code 1"), APPEAR_SECONDS) == []
+
+
 def test_the_restart_before_a_crash_does_not_excuse_it(rig: Rig) -> None:
     """Its manager does not know yet that the process which it had restarted has ended."""
     process = running(rig)
@@ -458,6 +512,29 @@ def test_what_is_found_in_its_unit_is_awaited_until_its_manager_names_it_or_does
     rig.look()
     assert rig.supervisor.identity == ProcessIdentity(101, 1010)
     assert not rig.supervisor.awaits(found, mine)
+
+
+def test_no_process_is_awaited_for_ever(rig: Rig) -> None:
+    """Two of them that an earlier start of the unit has left; and one in a unit that is started again and again."""
+    mine = frozenset({"llama.service"})
+    found = [ProcessIdentity(pid, pid * 10) for pid in (100, 101)]
+    rig.supervisor.start()
+    rig.look()
+    for _ in range(2):
+        assert [rig.supervisor.awaits(each, mine) for each in found] == [True, True]
+        rig.supervisor.tick()
+        rig.look()
+    assert [rig.supervisor.awaits(each, mine) for each in found] == [False, False]
+    rig.service.state = ServiceState(pid=None, changing=True)
+    other = ProcessIdentity(102, 1020)
+    assert rig.supervisor.awaits(other, mine)
+    rig.clock.now += APPEAR_SECONDS
+    rig.supervisor.tick()
+    rig.look()
+    assert not rig.supervisor.awaits(other, mine)
+    for pid in range(1000, 1200):
+        assert rig.supervisor.awaits(ProcessIdentity(pid, pid), mine)
+    assert len(rig.supervisor._awaited) <= 64
 
 
 def test_a_manager_that_says_nothing_leaves_it_unknown(rig: Rig) -> None:

@@ -10,6 +10,9 @@ import pytest
 from fakes.fake_kernel import BOOT_ID, FakeKernel, Limit, Text, add_cgroups, usual_kernel
 
 from moetuned.daemon.tuning_keeper import RESTING, TuningKeeper
+from moetuned.host import service_manager
+from moetuned.host.fs import RealFS
+from moetuned.host.systemd_booted import BOOTED
 from moetuned.schema.config import Backend, Config, Profile, Tuning
 from moetuned.schema.snapshot import TunableView
 from moetuned.schema.tunable import Cell, Codec, Place
@@ -438,3 +441,86 @@ def test_what_somebody_else_set_meanwhile_counts_as_theirs(kernel: FakeKernel, j
     kernel.foreign_write("/sys/fs/cgroup/moetuned.slice/memory.min", str(49 << 30))
     keeper.apply(keeping(glm="1GiB"))
     assert kept(kernel) == [str(49 << 30), "0", "0"], "theirs stays, and nothing of ours is beside it"
+
+
+@pytest.mark.parametrize("how", ["a limit above", "others", "huge pages"])
+def test_what_leaves_too_little_room_later_ends_it_and_what_leaves_more_again_does_not(
+    kernel: FakeKernel, journal: str, how: str
+) -> None:
+    add_cgroups(kernel, "moetuned.slice/glm.service", "other.slice/backup.service")
+    path, less, more = {
+        "a limit above": ("/sys/fs/cgroup/moetuned.slice/memory.max", str(31 << 30), "max"),
+        "others": ("/sys/fs/cgroup/other.slice/memory.min", str(20 << 30), "0"),
+        "huge pages": ("/proc/meminfo", "", ""),
+    }[how]
+    meminfo = kernel.foreign_read("/proc/meminfo")
+    keeper = TuningKeeper(kernel, journal)
+    keeper.follow_cgroups(keeping(glm="30GiB"), {"glm": "/sys/fs/cgroup/moetuned.slice/glm.service"})
+    keeper.apply(keeping(glm="30GiB"))
+
+    def unit() -> str:
+        return kernel.foreign_read("/sys/fs/cgroup/moetuned.slice/glm.service/memory.min").strip()
+
+    for _ in range(2):
+        keeper.check()
+        assert unit() == str(30 << 30)
+        writes = len(kernel.writes())
+        keeper.check()
+        assert len(kernel.writes()) == writes, "as long as nothing changes nothing is written"
+        _set(kernel, path, less, meminfo + f"Hugetlb: {40 << 20} kB\n")
+        assert keeper.check() == ()
+        assert unit() == kernel.foreign_read("/sys/fs/cgroup/moetuned.slice/memory.min").strip() == "0"
+        assert any(view.name.startswith("memory_min ") and "may be" in view.detail for view in keeper.views)
+        _set(kernel, path, more, meminfo)
+    keeper.check()
+    keeper.rollback()
+    assert unit() == "0"
+
+
+def _set(kernel: FakeKernel, path: str, value: str, meminfo: str) -> None:
+    if path == "/proc/meminfo":
+        kernel.files[path] = Text(meminfo)
+    else:
+        kernel.foreign_write(path, value)
+
+
+def test_what_was_given_back_by_hand_stays_so_whatever_leaves_room(kernel: FakeKernel, journal: str) -> None:
+    add_cgroups(kernel, "moetuned.slice/glm.service")
+    keeper = TuningKeeper(kernel, journal)
+    keeper.follow_cgroups(keeping(glm="30GiB"), {"glm": "/sys/fs/cgroup/moetuned.slice/glm.service"})
+    keeper.apply(keeping(glm="30GiB"))
+    keeper.rest()
+    kernel.foreign_write("/sys/fs/cgroup/moetuned.slice/memory.max", str(60 << 30))
+    keeper.check()
+    assert kernel.foreign_read("/sys/fs/cgroup/moetuned.slice/glm.service/memory.min").strip() == "0"
+
+
+@pytest.mark.parametrize("theirs", [False, True])
+def test_a_unit_that_is_stopped_does_not_start_with_ours_once_nobody_wants_it(
+    kernel: FakeKernel, journal: str, monkeypatch: pytest.MonkeyPatch, theirs: bool
+) -> None:
+    add_cgroups(kernel, "moetuned.slice/glm.service")
+    kernel.files["/proc/sys/kernel/random/boot_id"] = Text(RealFS().read_text("/proc/sys/kernel/random/boot_id"))
+    kernel.files[f"{BOOTED}/anything"] = Text("")
+    kept_by_systemd: dict[str, str] = {}
+
+    def set_property(unit: str, _name: str, value: str) -> None:
+        kept_by_systemd[unit] = value
+        above = "" if unit == "moetuned.slice" else "moetuned.slice/"
+        path = f"/sys/fs/cgroup/{above}{unit}/memory.min"
+        if kernel.exists(path):
+            kernel.foreign_write(path, value)
+
+    monkeypatch.setattr(service_manager, "set_property", set_property)
+    monkeypatch.setattr(service_manager, "property_of", lambda unit, _name: kept_by_systemd[unit])
+    keeper = TuningKeeper(kernel, journal)
+    keeper.follow_cgroups(keeping(glm="1GiB"), {"glm": "/sys/fs/cgroup/moetuned.slice/glm.service"})
+    keeper.apply(keeping(glm="1GiB"))
+    assert kept_by_systemd == {"glm.service": str(1 << 30), "moetuned.slice": str(1 << 30)}
+    for path in [each for each in kernel.files if each.startswith("/sys/fs/cgroup/moetuned.slice/glm.service/")]:
+        del kernel.files[path]
+    if theirs:
+        kept_by_systemd["glm.service"] = "4096"
+    keeper.rollback()
+    assert kept_by_systemd == {"glm.service": "4096" if theirs else "0", "moetuned.slice": "0"}
+    assert not os.path.exists(journal)

@@ -153,6 +153,7 @@ def test_changing_is_not_stopped(status: UnitStatus) -> None:
         unit("inactive", main_code=2, main_status=15, main_started_at=5, left_active_at=10, main_exited_at=11, job=True),  # between its halves
         unit("activating", main_pid=8, main_started_at=20, left_active_at=10, job=True),
         unit("active", main_pid=8, main_started_at=20, left_active_at=10),
+        unit("activating", left_active_at=10, job=True, sub_state="start-pre"),  # ExecStartPre=
     ],
 )  # fmt: skip
 def test_ended_on_purpose(status: UnitStatus) -> None:
@@ -171,6 +172,9 @@ def test_ended_on_purpose(status: UnitStatus) -> None:
         unit("deactivating", "oom-kill", main_started_at=5, left_active_at=10, main_exited_at=11),
         unit("deactivating", "signal", main_code=2, main_status=11, main_started_at=5, left_active_at=12, main_exited_at=11),  # ExecStopPost=
         unit("failed", "signal", main_code=2, main_status=11, main_started_at=5, left_active_at=12, main_exited_at=11),
+        unit("activating", left_active_at=10, job=True, sub_state="start-pre", restarts=1),  # Restart=, and then ExecStartPre=
+        unit("failed", "exit-code", left_active_at=10),  # which failed
+        unit("activating", job=True, sub_state="start-pre"),  # it never ran
     ],
 )  # fmt: skip
 def test_not_ended_on_purpose(status: UnitStatus) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from moetuned.host import program_search, service_manager, systemd_booted
-from moetuned.host.service_manager import is_unit, set_property
+from moetuned.host.service_manager import is_unit, property_of, set_property
 
 FAKE = """#!{python} -I
 import json, os, sys
@@ -123,4 +123,30 @@ def test_nothing_else_is_ever_set(booted: Path, name: str, value: str) -> None:
     record = systemctl(booted)
     with pytest.raises(ValueError, match="nothing that moetuned sets"):
         set_property("llama.service", name, value)
+    assert not record.exists()
+
+
+@pytest.mark.parametrize(
+    ("said", "value"),
+    [("4096", "4096"), ("infinity", "max"), ("[not set]", None), ("", None), ("-1", None), ("1\n2", None)],
+)
+def test_what_systemd_would_set_a_property_to(booted: Path, said: str, value: str | None) -> None:
+    program = booted / "systemctl"
+    program.write_text(
+        f"#!{sys.executable} -I\nimport sys\n"
+        "assert sys.argv[1:] == ['show', '--property=MemoryMin', '--value', '--', 'llama.service']\n"
+        f"print({said!r})\n"
+    )
+    program.chmod(0o755)
+    assert property_of("llama.service", "MemoryMin") == value
+
+
+def test_no_answer_is_no_value(booted: Path) -> None:
+    record = systemctl(booted, 1)
+    with pytest.raises(OSError, match=r"would not say MemoryMin of llama\.service: .* has gone"):
+        property_of("llama.service", "MemoryMin")
+    record.unlink()
+    for unit, name in (("--force.service", "MemoryMin"), ("llama.service", "ExecStart")):
+        with pytest.raises(ValueError, match="nothing that moetuned asks for"):
+            property_of(unit, name)
     assert not record.exists()

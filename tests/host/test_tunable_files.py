@@ -7,7 +7,13 @@ from fakes.fake_kernel import FakeKernel, Text, add_cgroups, usual_kernel
 
 from moetuned.host import service_manager, tunable_files
 from moetuned.host.fs import RealFS
-from moetuned.host.tunable_files import describe_error, read_for_plan, read_tunable, write_tunable
+from moetuned.host.tunable_files import (
+    describe_error,
+    read_for_plan,
+    read_tunable,
+    unset_of_stopped_unit,
+    write_tunable,
+)
 from moetuned.schema.tunable import Cell, Codec, Place, Reading
 
 VM = "/proc/sys/vm/"
@@ -133,6 +139,21 @@ def test_a_unit_of_another_machines_files_is_not_changed(cgroups: FakeKernel, mo
     del cgroups.files["/proc/sys/kernel/random/boot_id"]
     with pytest.raises(OSError, match="another machine"):
         write_tunable(cgroups, UNIT, Cell(UNIT.path, "8192"))
+
+
+@pytest.mark.parametrize(("stands", "told"), [("8192", ["4096"]), ("4096", []), ("1048576", []), (None, [])])
+def test_what_systemd_keeps_for_a_stopped_unit_is_taken_back_where_it_is_ours(
+    cgroups: FakeKernel, monkeypatch: pytest.MonkeyPatch, stands: str | None, told: list[str]
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(service_manager, "property_of", lambda *_: stands)
+    monkeypatch.setattr(service_manager, "set_property", lambda _unit, _name, value: asked.append(value))
+    unset_of_stopped_unit(cgroups, UNIT, {"8192", "16384"}, "4096")
+    assert asked == [], "a unit of another machine"
+    cgroups.files["/proc/sys/kernel/random/boot_id"] = Text(RealFS().read_text("/proc/sys/kernel/random/boot_id"))
+    unset_of_stopped_unit(cgroups, UNIT, {"8192", "16384"}, "4096")
+    unset_of_stopped_unit(cgroups, LOW, {"8192"}, "4096")
+    assert asked == told
 
 
 def test_a_unit_that_is_none_is_a_refusal(cgroups: FakeKernel) -> None:

@@ -36,6 +36,12 @@ def test_bytes_by_name() -> None:
     assert info.swap_free_bytes == 2097000 * 1024
 
 
+def test_huge_pages_of_all_sizes_count() -> None:
+    info = parse_meminfo(TEXT + "Hugetlb:         2101248 kB\n")
+    assert info is not None
+    assert info.hugepages_bytes == 2101248 * 1024
+
+
 def test_missing_is_unknown() -> None:
     assert parse_meminfo(None) is None
     assert parse_meminfo("") == MemInfo()
