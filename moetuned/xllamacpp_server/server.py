@@ -13,9 +13,26 @@ from collections.abc import Mapping
 from types import FrameType
 from typing import Any, NoReturn
 
-from moetuned.xllamacpp_server.flags import LLAMA_SERVER_FLAGS, FlagError, Value, help_text, parse_flags, required_model
+from moetuned.xllamacpp_server.flags import (
+    LLAMA_SERVER_FLAGS,
+    Flag,
+    FlagError,
+    Value,
+    help_text,
+    parse_flags,
+    required_model,
+)
 
 TITLE = "usage: python -m moetuned.xllamacpp_server -m MODEL [flags]: the llama.cpp of the pip wheel xllamacpp"
+
+# fmt: off
+FLAGS = (
+    *LLAMA_SERVER_FLAGS,
+    Flag("api_key", ("--api-key",), "keys that requests must have, separated by commas (default: none)", "", "KEY", variable="LLAMA_API_KEY"),
+    Flag("api_key_file", ("--api-key-file",), "file with such keys, one a line (default: none)", "", "FNAME", variable="LLAMA_ARG_API_KEY_FILE"),
+)
+# fmt: on
+_KEYS_BYTES = 1 << 20
 
 
 class StartError(Exception):
@@ -54,10 +71,23 @@ def parameters(values: Mapping[str, Value], wheel: Any) -> Any:
     params.endpoint_metrics, params.endpoint_slots = values["metrics"], values["slots"]
     if values["slot_save_path"]:
         params.slot_save_path = os.path.join(os.path.abspath(str(values["slot_save_path"])), "")
+    params.api_keys = api_keys(str(values["api_key"]), str(values["api_key_file"]))
     params.n_threads_http = values["threads_http"]
     params.timeout_read = params.timeout_write = values["timeout"]
     params.verbosity = values["verbosity"]
     return params
+
+
+def api_keys(said: str, path: str) -> list[str]:
+    """The keys of both flags; none: everybody is answered. Raises StartError when the file cannot be read."""
+    lines: list[str] = []
+    if path:
+        try:
+            with open(path, encoding="utf-8", errors="surrogateescape") as file:
+                lines = file.read(_KEYS_BYTES).splitlines()
+        except OSError as error:
+            raise StartError(f"cannot read the file with API keys, {path}: {error.strerror}") from error
+    return [key for key in (each.strip() for each in (*said.split(","), *lines)) if key and not key.startswith("#")]
 
 
 def load_wheel() -> Any:
@@ -85,13 +115,13 @@ def check_model(path: str) -> None:
 def main(argv: list[str]) -> int:
     """Run until SIGTERM or SIGINT; 0 ended by one of them, 1 it could not start (as llama-server)."""
     if any(word in ("-h", "--help", "--usage") for word in argv):
-        sys.stdout.write(help_text(TITLE, LLAMA_SERVER_FLAGS))
+        sys.stdout.write(help_text(TITLE, FLAGS))
         return 0
     try:
         if "--version" in argv:
             sys.stdout.write(f"version: xllamacpp {load_wheel().__version__}\n")
             return 0
-        values = parse_flags(LLAMA_SERVER_FLAGS, argv, os.environ)
+        values = parse_flags(FLAGS, argv, os.environ)
         check_model(required_model(values))
         wheel = load_wheel()
         _serve(parameters(values, wheel), wheel)

@@ -7,10 +7,11 @@ import socket
 import pytest
 from fakes.server_process import http, started
 
+from moetuned.host.backend_http import ask_once
 from moetuned.parse.llama_http import parse_llama_http
 from moetuned.simulator.make_model import main as make_model
 from moetuned.xllamacpp_server.flags import LLAMA_SERVER_FLAGS, parse_flags
-from moetuned.xllamacpp_server.server import StartError, check_model, main, parameters
+from moetuned.xllamacpp_server.server import FLAGS, StartError, api_keys, check_model, main, parameters
 
 needs_wheel = pytest.mark.skipif(
     importlib.util.find_spec("xllamacpp") is None, reason="the wheel xllamacpp is not installed"
@@ -35,7 +36,7 @@ def url_of(server):
 
 
 def values(*argv):
-    return parse_flags(LLAMA_SERVER_FLAGS, list(argv), {})
+    return parse_flags(FLAGS, list(argv), {})
 
 
 @needs_wheel
@@ -77,6 +78,16 @@ def test_every_choice_of_every_flag_is_one_the_wheel_knows(flag):
 
     for choice in flag.choices:
         parameters(values(flag.on[0], choice), xllamacpp)
+
+
+def test_keys_are_of_both_flags_and_an_empty_file_has_none(tmp_path):
+    path = tmp_path / "keys"
+    path.write_text("one\n\n# two\n three \r\n")
+    assert api_keys("a, b,", str(path)) == ["a", "b", "one", "three"]
+    path.write_text("\n")
+    assert api_keys("", str(path)) == []
+    with pytest.raises(StartError, match="API keys, /nowhere/keys: No such file"):
+        api_keys("", "/nowhere/keys")
 
 
 def test_what_is_no_model_is_said(tmp_path):
@@ -122,6 +133,13 @@ class TestRealServer:
             assert props["default_generation_settings"]["n_ctx"] == 1024
             assert props["model_path"] == model
             assert server.end(signal.SIGTERM) == 0
+
+    def test_with_a_key_it_asks_for_it(self, model, tmp_path):
+        (tmp_path / "keys").write_text("secret\n")
+        with serving(model, "-c", "512", "-np", "1", "--api-key-file", str(tmp_path / "keys")) as server:
+            url = url_of(server)
+            assert http(url + "/slots")[0] == 401
+            assert ask_once(url, "/slots", 10, api_key="secret")[0] == 200
 
     def test_no_repack_keeps_the_weights_out_of_anonymous_memory(self, model):
         held = {}
