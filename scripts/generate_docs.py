@@ -38,7 +38,7 @@ from moetuned.schema.alert_view import AlertsAnswer, AlertTestAnswer
 from moetuned.schema.backend_abilities import Abilities
 from moetuned.schema.capability import Action, Capabilities
 from moetuned.schema.config import Profile
-from moetuned.schema.event import ENDS, KIND_OF, Event, EventName, KeptEvents, general
+from moetuned.schema.event import CLOSES, ENDS, KIND_OF, Event, EventName, KeptEvents, general
 from moetuned.schema.explanation import Explanations
 from moetuned.schema.headline import StatusReport
 from moetuned.schema.history import Histories
@@ -365,7 +365,7 @@ def shown(hint: Any) -> str:
 
 
 def _event_row(name: EventName) -> tuple[str, ...]:
-    ends = (end for end, begun in ENDS.items() if general(name) in begun)
+    ends = [end for over in (ENDS, CLOSES) for end, begun in over.items() if general(name) in begun]
     kind = f"`{KIND_OF[name]}`" if name in KIND_OF else ""
     return f"[`{name}`](../alerts/{name}.md)", SEVERITY[name].value, kind, ", ".join(f"`{end}`" for end in ends)
 

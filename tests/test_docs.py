@@ -20,7 +20,7 @@ from moetuned.daemon.main import group as moetuned
 from moetuned.demo.__main__ import make_parser as demo_parser
 from moetuned.host.config_files import load_files
 from moetuned.schema.config import Config
-from moetuned.schema.event import ENDS, KIND_OF, EventName, general
+from moetuned.schema.event import CLOSES, ENDS, KIND_OF, EventName, general
 from moetuned.schema.severity import SEVERITY
 from moetuned.schema.verdict import MemoryState, Paging, Phase
 from moetuned.simulator.ask import make_parser as ask_parser
@@ -196,7 +196,10 @@ def about(event: EventName) -> str:
     if event in ENDS:
         words.append(f"the end of {' and '.join(map(page_link, ENDS[event]))}")
     else:
-        words.append(f"over with {' or '.join(map(page_link, ends))}" if ends else "told once")
+        closed = [each for each in EventName if general(event) in CLOSES.get(each, ())]
+        words.append(f"over with {' or '.join(map(page_link, [*ends, *closed]))}" if ends else "told once")
+    if event in CLOSES:
+        words.append(f"ends {' and '.join(map(page_link, CLOSES[event]))} where it tells how that came out")
     return "; ".join(words) + "."
 
 

@@ -96,7 +96,8 @@ def alerts_of(
 ) -> list[dict[str, object]]:
     """The alerts that the event fires or resolves, as API v2 takes them.
 
-    An end that comes late, after it waited for Alertmanager, ends the alert when it was over; what has begun lasts from now on.
+    An end that comes late, after it waited for Alertmanager, ends the alert when it was over; what has begun lasts from now on. What
+    tells how a restart failed fires and resolves.
     """
     annotations = {
         "summary": alert_text.title(event),
@@ -114,9 +115,10 @@ def alerts_of(
             "startsAt": _time(min(event.wall_seconds, now_wall_seconds)),
             "endsAt": _time(now_wall_seconds + lasts),
         }
+    over = {"endsAt": _time(event.wall_seconds)}
+    each = [(begun, times) for begun in begun_by(event.name)] + [(closed, over) for closed in event.closes]
     return [
-        {"labels": _labels(event, begun, labels, instance), "annotations": annotations, **times}
-        for begun in begun_by(event.name)
+        {"labels": _labels(event, begun, labels, instance), "annotations": annotations, **when} for begun, when in each
     ]
 
 

@@ -152,7 +152,7 @@ def _tell_by_bus(event: Event, session: Session, program: str, until: float) -> 
     can = call(_NOTIFICATIONS, "GetCapabilities")
     server = call(_BUS, "GetNameOwner", "s", _NOTIFICATIONS[0])
     uid = session.identity.user
-    keys = [(uid, event.backend, begun) for begun in begun_by(event.name)]
+    keys = [(uid, event.backend, begun) for begun in (*begun_by(event.name), *event.closes)]
     known = [shown for key in keys if (shown := _shown.pop(key, None)) is not None]
     known = [shown for shown in known if (shown.server, shown.mark) == (server, session.mark)]
     severity = SEVERITY[event.name]

@@ -25,7 +25,7 @@ from moetuned.decide import alert_text
 from moetuned.host.bounded_program import SYSTEM_PATH, printable_lines, run_bounded
 from moetuned.host.trusted_path import distrust
 from moetuned.schema.alert import MailAlert
-from moetuned.schema.event import Event, begun_by
+from moetuned.schema.event import Event, begun_by, has_end
 from moetuned.schema.severity import SEVERITY
 from moetuned.schema.units import parse_duration
 
@@ -90,7 +90,8 @@ def compose(event: Event, config: MailAlert, machine: str) -> EmailMessage:
     # The same event keeps its id when it is sent again, so that a mail program shows it once.
     mail["Message-ID"] = f"<moetuned-{_word(event.id)}@{host}>"
     # What begins and its end answer the same mail, which there never was: a thread for each backend and matter.
-    mail["References"] = f"<moetuned-{_word(event.backend or 'machine')}-{begun_by(event.name)[0]}@{host}>"
+    matter = (*(begun_by(event.name) if has_end(event.name) else event.closes), *begun_by(event.name))[0]
+    mail["References"] = f"<moetuned-{_word(event.backend or 'machine')}-{matter}@{host}>"
     mail["Auto-Submitted"] = "auto-generated"
     mail["X-Moetuned-Event"] = event.name.value
     mail["X-Moetuned-Severity"] = SEVERITY[event.name].value

@@ -20,7 +20,7 @@ from moetuned.alerts import Runs, SinkResult
 from moetuned.decide import alert_text
 from moetuned.parse.alert_url import shown_url
 from moetuned.schema.alert import NtfyAlert, Priority
-from moetuned.schema.event import Event, general
+from moetuned.schema.event import ENDS, Event, general
 from moetuned.schema.severity import SEVERITY, Severity
 from moetuned.schema.units import parse_duration
 
@@ -79,8 +79,9 @@ def message_of(event: Event, config: NtfyAlert, topic: str) -> dict[str, object]
     }
     if config.click is not None:
         message["click"] = config.click
-    # A new number for what begins anew: an app makes no sound for what takes another message's place (setOnlyAlertOnce of Android).
-    sequence = event.ended[0] if event.ended else event.id
+    # A new number for what begins anew, or tells that a restart failed: an app makes no sound for what takes another message's place
+    # (setOnlyAlertOnce of Android).
+    sequence = event.ended[0] if event.ended and event.name in ENDS else event.id
     if SEQUENCE_ID.fullmatch(sequence) is not None:
         message["sequence_id"] = sequence
     return message

@@ -2,7 +2,8 @@
 
 The body is one object: `version` (1; it is raised where a field changes its meaning, not where one is added), `id` (of the event; the same
 event may arrive twice, never with another id), `status` (`firing`, or `resolved` for an end), `keys` (what begins or ends: the same for a
-begin and its end, for example `["glm/thrash_begin"]`; an end may have several), `event` (its name), `backend` (null: the machine), `message` (one sentence), `reasons` (texts), `time` (ISO 8601
+begin and its end, for example `["glm/thrash_begin"]`; an end may have several), `closes` (keys of what is over with
+one that is `firing`: how a restart that had begun came out), `event` (its name), `backend` (null: the machine), `message` (one sentence), `reasons` (texts), `time` (ISO 8601
 in UTC), `wall_seconds` (Unix time), `host` (this machine's name) and `test` (true: somebody tries the sink). What has no end stays `firing`.
 
 Any answer of 200 to 299 is good. 408, 425, 429, 500 and above, and no answer, are tried again, after 2 s and then later and later up to
@@ -70,7 +71,8 @@ def body(event: Event) -> bytes:
             "version": VERSION,
             "id": event.id,
             "status": "resolved" if event.name in ENDS else "firing",
-            "keys": [f"{event.backend or 'machine'}/{name}" for name in begun_by(event.name)],
+            "keys": _keys(event, begun_by(event.name)),
+            "closes": _keys(event, event.closes),
             "event": event.name,
             "backend": event.backend,
             "message": event.message,
@@ -81,6 +83,10 @@ def body(event: Event) -> bytes:
             "test": event.name is EventName.TEST,
         }
     )
+
+
+def _keys(event: Event, names: tuple[EventName, ...]) -> list[str]:
+    return [f"{event.backend or 'machine'}/{name}" for name in names]
 
 
 def _iso(wall_seconds: float) -> str | None:

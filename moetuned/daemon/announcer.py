@@ -8,7 +8,7 @@ from moetuned.alerts.journal import Journal
 from moetuned.daemon.alerting import Alerting
 from moetuned.daemon.event_log import EventLog
 from moetuned.host.clock import Clock
-from moetuned.schema.event import ENDS, Event, EventName, begun_by, general, has_end
+from moetuned.schema.event import ENDS, Event, EventName, begun_by, general, has_end, may_close
 from moetuned.schema.severity import SEVERITY, Severity
 from moetuned.schema.verdict import Reason
 
@@ -31,18 +31,28 @@ class Announcer:
         """The id of the last event that began something which has not ended."""
         for event in events.since(None):
             self._ended(event.name, event.backend)
+            self._begun = {about: begun for about, begun in self._begun.items() if begun not in event.ended}
             self._note_begin(event)
         self.left_open: set[tuple[str | None, EventName]] = set(self._begun)
         """What was told to have begun before a backend was watched by whoever watches it now (by an earlier daemon, or under another
         entry of the config), and nobody has told anything of since."""
 
-    def say(self, name: EventName, backend: str | None, message: str, reasons: tuple[Reason, ...] = ()) -> None:
+    def say(
+        self,
+        name: EventName,
+        backend: str | None,
+        message: str,
+        reasons: tuple[Reason, ...] = (),
+        *,
+        restarting: bool = True,
+    ) -> None:
         """Something happened to `backend` (None: to the machine). `message` is one sentence; it gets the backend's name
-        in front where it does not hold it.
+        in front where it does not hold it. `restarting` False: none is under way any more, so that one whose failure this tells is over.
         """
         if backend is not None and backend not in message:
             message = f"{backend}: {message}"
-        self.left_open.difference_update((backend, begun) for begun in begun_by(name))
+        closed = () if restarting else may_close(name)
+        self.left_open.difference_update((backend, begun) for begun in (*begun_by(name), *closed))
         event = self._events.add(
             Event(
                 id="",
@@ -52,7 +62,7 @@ class Announcer:
                 backend=backend,
                 message=message,
                 reasons=reasons,
-                ended=self._ended(name, backend),
+                ended=self._ended(name, backend, closed),
             )
         )
         self._note_begin(event)
@@ -64,10 +74,9 @@ class Announcer:
         """`backend` is watched no more, or anew: what was told of it to have begun is known to nobody else now."""
         self.left_open.update(about for about in self._begun if about[0] == backend)
 
-    def _ended(self, name: EventName, backend: str | None) -> tuple[str, ...]:
-        if name not in ENDS:
-            return ()
-        found = (self._begun.pop((backend, begun), None) for begun in begun_by(name))
+    def _ended(self, name: EventName, backend: str | None, closed: tuple[EventName, ...] = ()) -> tuple[str, ...]:
+        over = ENDS.get(name, closed)
+        found = (self._begun.pop((backend, begun), None) for begun in over)
         return tuple(event_id for event_id in found if event_id is not None)
 
     def _note_begin(self, event: Event) -> None:

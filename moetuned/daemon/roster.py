@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterator
+from typing import Protocol
 
 from moetuned import backends
 from moetuned.daemon import discovery, returning, warm_baseline
@@ -48,7 +49,13 @@ FORGET_SECONDS = 600.0
 MOST_WATCHED = 32
 """Configured and found together; whoever starts more processes that look like backends gets no more of the daemon's memory."""
 
-Say = Callable[[EventName, str, str], None]
+
+class Say(Protocol):
+    """Makes known what a supervisor has to say."""
+
+    def __call__(self, name: EventName, backend: str, message: str, /, *, restarting: bool) -> None:
+        """`restarting`: whether a restart of it goes on."""
+        ...
 
 
 class Roster:
@@ -161,7 +168,13 @@ class Roster:
             return
 
         def say(name: EventName, message: str) -> None:
-            self._say(name, watched.name, message)
+            supervisor = watched.supervisor
+            self._say(
+                name,
+                watched.name,
+                message,
+                restarting=supervisor is not None and supervisor.state.restart_began is not None,
+            )
 
         leaving = next((each for each in self._leaving if each.config.name == config.name), None)
         if leaving is not None and isinstance(config.supervise, SuperviseProcess):

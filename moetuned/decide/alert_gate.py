@@ -3,6 +3,9 @@
 Begin and end belong together. An end goes only to whom its begin went. A begin that may not go now is held, and goes when it may if it
 is still true then; one that is over by then never goes. An end that may not go now is held too, unless it begins again before. What
 neither begins nor ends (a setting was changed) is not held. What never goes is counted, and the count goes with the next that does.
+
+What tells how a restart failed is something of its own and, to whom was told that the restart began, the end of that: then it is held as
+ends are. Where only the second is wanted, or still true once it may go, it goes as backend_not_restarted, which nothing ends.
 """
 
 from __future__ import annotations
@@ -61,8 +64,15 @@ def hear(gate: Gate, rules: Rules, event: Event, now: Moment) -> tuple[Gate, lis
     gate, going = release(gate, rules, now)
     if rules.backends and event.backend not in rules.backends:
         return gate, going
+    if event.closes:
+        gate, _ = _give_way(gate, _closed(event))
+        told, event = event, _as_told(gate, rules, event)
+        if not event.closes:
+            gate = _without_told(gate, _closed(told))
     if event.name in ENDS and _wants_a_begin(rules, event.name):
         gate, more = _end(gate, rules, event, now)
+    elif event.closes and not has_end(event.name):
+        gate, more = _go(gate, rules, event, now) if _may_go(gate, rules, event, now) else (_hold(gate, event), [])
     elif not is_wanted(event.name, rules.on):
         return gate, going
     elif has_end(event.name):
@@ -77,18 +87,19 @@ def hear(gate: Gate, rules: Rules, event: Event, now: Moment) -> tuple[Gate, lis
 def release(gate: Gate, rules: Rules, now: Moment) -> tuple[Gate, list[Told]]:
     """What was held and may go now, oldest first. What the rules (of a new config) do not want any more is dropped."""
     going: list[Told] = []
-    for event in gate.held:
+    for held in gate.held:
+        event = _as_told(gate, rules, held)
         if not _wants(rules, event):
-            gate = _count(_without_held(gate, (event,)), 1)
+            gate = _count(_without_held(gate, (held,)), 1)
         elif _may_go(gate, rules, event, now):
-            gate, more = _go(_without_held(gate, (event,)), rules, event, now)
+            gate, more = _go(_without_held(gate, (held,)), rules, event, now)
             going += more
     return gate, going
 
 
 def forget(gate: Gate, event: Event) -> Gate:
     """The gate when a begin that it let through never arrived: its end is not to go either."""
-    return msgspec.structs.replace(gate, told=tuple(pair for pair in gate.told if pair not in _pairs(event)))
+    return _without_told(gate, _pairs(event))
 
 
 def after_boot(gate: Gate) -> Gate:
@@ -105,12 +116,11 @@ def is_quiet(quiet: tuple[int, int] | None, minute: int) -> bool:
 
 
 def _begin(gate: Gate, rules: Rules, event: Event, now: Moment) -> tuple[Gate, list[Told]]:
-    pairs = _pairs(event)
-    before = tuple(each for each in gate.held if set(_pairs(each)) & set(pairs))
-    goes_on = any(each.name in ENDS for each in before)
-    gate = _count(_without_held(gate, before), len(before))
+    gate, goes_on = _give_way(gate, _pairs(event))
     if _may_go(gate, rules, event, now):
         return _go(gate, rules, event, now)
+    if goes_on and event.closes:
+        return _hold(gate, _as_end(event)), []
     if goes_on:  # It was told that it began, and not that it ended: nothing is different.
         return _count(gate, 1), []
     return _hold(gate, event), []
@@ -118,8 +128,7 @@ def _begin(gate: Gate, rules: Rules, event: Event, now: Moment) -> tuple[Gate, l
 
 def _end(gate: Gate, rules: Rules, event: Event, now: Moment) -> tuple[Gate, list[Told]]:
     pairs = _pairs(event)
-    before = tuple(each for each in gate.held if set(_pairs(each)) & set(pairs))
-    gate = _count(_without_held(gate, before), len(before))
+    gate, _ = _give_way(gate, pairs)
     if not set(pairs) & set(gate.told):
         return gate, []
     if not (rules.ends or is_wanted(event.name, rules.on)):
@@ -129,10 +138,41 @@ def _end(gate: Gate, rules: Rules, event: Event, now: Moment) -> tuple[Gate, lis
     return _hold(gate, event), []
 
 
+def _give_way(gate: Gate, pairs: tuple[Pair, ...]) -> tuple[Gate, bool]:
+    """What is held about these makes way for what is told of them now. Also returns whether it was told that they began, and their end was held."""
+    held: list[Event] = []
+    ends = False
+    for each in gate.held:
+        own, closed = set(_pairs(each)) & set(pairs), set(_closed(each)) & set(pairs)
+        if own and not closed and each.closes:
+            held.append(_as_end(each))
+        elif own or closed:
+            ends = ends or bool(closed) or each.name in ENDS
+            if closed and not own and has_end(each.name):
+                held.append(msgspec.structs.replace(each, ended=()))
+        else:
+            held.append(each)
+    return _count(msgspec.structs.replace(gate, held=tuple(held)), len(gate.held) - len(held)), ends
+
+
+def _as_told(gate: Gate, rules: Rules, event: Event) -> Event:
+    """The event as this sink is to get it: of what it was not told, or wants no end of, it is not the end."""
+    if not event.closes:
+        return event
+    if not rules.ends or not set(_closed(event)) & set(gate.told):
+        return msgspec.structs.replace(event, ended=())
+    return event if is_wanted(event.name, rules.on) else _as_end(event)
+
+
+def _as_end(event: Event) -> Event:
+    """Of what tells how a restart failed only that it did."""
+    return msgspec.structs.replace(event, name=EventName.BACKEND_NOT_RESTARTED)
+
+
 def _go(gate: Gate, rules: Rules, event: Event, now: Moment) -> tuple[Gate, list[Told]]:
     pairs = _pairs(event)
     again = bool(set(pairs) & set(gate.told))
-    told = tuple(pair for pair in gate.told if pair not in pairs)
+    told = _without_told(gate, (*pairs, *_closed(event))).told
     if event.name not in ENDS and has_end(event.name):
         told = (*told, *pairs)[-MOST_TOLD:]
     count = rules.at_most[0] if rules.at_most is not None else 0
@@ -149,12 +189,18 @@ def _without_held(gate: Gate, events: tuple[Event, ...]) -> Gate:
     return msgspec.structs.replace(gate, held=tuple(each for each in gate.held if each not in events))
 
 
+def _without_told(gate: Gate, pairs: tuple[Pair, ...]) -> Gate:
+    return msgspec.structs.replace(gate, told=tuple(pair for pair in gate.told if pair not in pairs))
+
+
 def _count(gate: Gate, more: int) -> Gate:
     return msgspec.structs.replace(gate, held_back=gate.held_back + more) if more else gate
 
 
 def _may_go(gate: Gate, rules: Rules, event: Event, now: Moment) -> bool:
-    loud = bool(rules.loud) and any(is_wanted(name, rules.loud) for name in (event.name, *begun_by(event.name)))
+    loud = bool(rules.loud) and any(
+        is_wanted(name, rules.loud) for name in (event.name, *begun_by(event.name), *event.closes)
+    )
     if is_quiet(rules.quiet, now.minute) and not loud:
         return False
     if rules.at_most is None:
@@ -168,10 +214,14 @@ def _pairs(event: Event) -> tuple[Pair, ...]:
     return tuple((event.backend, name) for name in begun_by(event.name))
 
 
+def _closed(event: Event) -> tuple[Pair, ...]:
+    return tuple((event.backend, name) for name in event.closes)
+
+
 def _wants(rules: Rules, event: Event) -> bool:
     if rules.backends and event.backend not in rules.backends:
         return False
-    return event.name in ENDS or is_wanted(event.name, rules.on)
+    return event.name in ENDS or bool(event.closes) or is_wanted(event.name, rules.on)
 
 
 def _wants_a_begin(rules: Rules, end: EventName) -> bool:

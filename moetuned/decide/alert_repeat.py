@@ -27,8 +27,8 @@ class Repeats(msgspec.Struct, frozen=True):
 
 def delivered(repeats: Repeats, event: Event, now: float, every_seconds: float) -> Repeats:
     """The sink was told the event."""
-    others = tuple(each for each in repeats.going_on if not _same(each, event))
-    waiting = tuple(each for each in repeats.waiting if not _same(each, event))
+    others = tuple(each for each in repeats.going_on if not _is_over(each, event))
+    waiting = tuple(each for each in repeats.waiting if not _is_over(each, event))
     if event.name not in ENDS and has_end(event.name):
         others = (*others, event)[-MOST_GOING_ON:]
     due_at = (repeats.due_at if repeats.due_at is not None else now + every_seconds) if others else None
@@ -50,5 +50,7 @@ def take(repeats: Repeats) -> tuple[Repeats, Event | None]:
     return msgspec.structs.replace(repeats, waiting=repeats.waiting[1:]), repeats.waiting[0]
 
 
-def _same(begun: Event, event: Event) -> bool:
-    return begun.backend == event.backend and bool(set(begun_by(begun.name)) & set(begun_by(event.name)))
+def _is_over(begun: Event, event: Event) -> bool:
+    """Whether the event ends what began, or tells it anew."""
+    over = {*begun_by(event.name), *event.closes}
+    return begun.backend == event.backend and bool(set(begun_by(begun.name)) & over)

@@ -51,7 +51,8 @@ def ended(
     goes_on: bool = False,
     cause: Cause = Cause.EXIT,
 ) -> Moved:
-    """Its process ended; `how` is the end of the sentence "NAME …". `by_owner`: somebody wanted that, so nobody is told.
+    """Its process ended; `how` is the end of the sentence "NAME …". `by_owner`: somebody wanted that, so nobody is told, but
+    that a restart which had begun does not come to its end.
 
     `goes_on`: its manager is still at it, or has the next one running: it was not only stopped, or that is not known yet.
     """
@@ -60,14 +61,16 @@ def ended(
         return _replace(state, kill_at=None, retry_at=now + APPEAR_SECONDS), ()
     if state.stage not in (Stage.LOADING, *UP):
         return state, ()
+    restarted = state.restart_began is not None
     state = _gone(state, down=state.down)
     if by_owner:
         wanted = "somebody stops it or has it restarted" if goes_on else "its owner stopped it, so it is left stopped"
-        return state, (Note(f"{state.backend} {how}; {wanted}"),)
+        message = f"{state.backend} {how}; {wanted}"
+        return state, (Say(EventName.BACKEND_NOT_RESTARTED, message) if restarted else Note(message),)
     timing = state.timing
     exits = (*(at for at in state.exits if now - at < timing.breaker_seconds), now)
     message = f"{state.backend} {how}; {manager} decides whether it is started again"
-    told: Say | Note = Note(message) if state.down else Say(EVENT_OF[cause], message)
+    told: Say | Note = Note(message) if state.down and not restarted else Say(EVENT_OF[cause], message)
     if len(exits) == timing.breaker_exits:
         often = f"{len(exits)} times within {format_duration(timing.breaker_seconds)}"
         told = Say(EVENT_OF[cause], f"{state.backend} {how}, {often}: read its log; {manager} goes on starting it")

@@ -423,6 +423,9 @@ def _failed(state: Supervision, how: str, now: float, cause: Cause) -> Moved:
     timing = state.timing
     exits = (*(at for at in state.exits if now - at < timing.breaker_seconds), now)
     fruitless = state.fruitless + 1
+    known = (
+        state.down and state.restart_began is None
+    )  # How a restart came out is told also of one that was down before.
     state = _replace(state, exits=exits, fruitless=fruitless, restart_began=None, obstacle=None)
     state = _replace(state, cut_off=None, cut_off_most=None, lost=0)
     if max(len(exits), fruitless) >= timing.breaker_exits:
@@ -435,7 +438,7 @@ def _failed(state: Supervision, how: str, now: float, cause: Cause) -> Moved:
     message = f"{state.backend} {how}; it is started again in {format_duration(delay)}"
     return (
         _replace(state, stage=Stage.WAITING, retry_at=now + delay, down=True),
-        (Note(message) if state.down else Say(EVENT_OF[cause], message),),
+        (Note(message) if known else Say(EVENT_OF[cause], message),),
     )
 
 
@@ -446,9 +449,10 @@ def try_again(backend: str) -> str:
 
 def _wait(state: Supervision, how: str, now: float, obstacle: Obstacle) -> Moved:
     """It is started when that is gone. Nobody is to mend the backend, so this is no failure that counts."""
-    known = state.obstacle is not None and state.obstacle.cause is obstacle.cause
+    restarted = state.restart_began is not None
+    known = state.obstacle is not None and state.obstacle.cause is obstacle.cause and not restarted
     message = f"{state.backend} {how}; it is started {WAITS_FOR[obstacle.cause]}"
-    said: Command = Note(message) if state.down else Say(EVENT_OF[obstacle.cause], message)
+    said: Command = Note(message) if state.down and not restarted else Say(EVENT_OF[obstacle.cause], message)
     retry_at = now + state.timing.look_seconds
     state = _replace(state, restart_began=None, cut_off=None, cut_off_most=None, lost=0)
     waits = _replace(state, stage=Stage.WAITING, retry_at=retry_at, obstacle=obstacle, down=True)

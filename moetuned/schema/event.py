@@ -56,6 +56,14 @@ ENDS: Mapping[EventName, tuple[EventName, ...]] = {
 """What each event that is an end is the end of; for the same backend. What begins and is in no end is over when it is told."""
 
 
+CLOSES: Mapping[EventName, tuple[EventName, ...]] = {
+    EventName.BACKEND_NOT_RESTARTED: (EventName.BACKEND_RESTARTING,),
+    EventName.BACKEND_DOWN: (EventName.BACKEND_RESTARTING,),
+    EventName.RELIEF_EXHAUSTED: (EventName.BACKEND_RESTARTING,),
+}
+"""What is over with an event that is no end, where it tells how that came out; its kinds do the same. It does where `Event.ended` names it."""
+
+
 def general(name: EventName) -> EventName:
     """The event that it is a kind of; itself where it is of none."""
     return KIND_OF.get(name, name)
@@ -71,6 +79,11 @@ def has_end(name: EventName) -> bool:
     return any(general(name) in begun for begun in ENDS.values())
 
 
+def may_close(name: EventName) -> tuple[EventName, ...]:
+    """What may be over with an event that is no end."""
+    return CLOSES.get(general(name), ())
+
+
 def is_kind_of(name: EventName, general: EventName) -> bool:
     """Whether `name` is that event or a kind of it."""
     return name is general or KIND_OF.get(name) is general
@@ -82,8 +95,8 @@ def is_wanted(name: EventName, subscribed: Collection[EventName]) -> bool:
 
 
 class Event(msgspec.Struct, frozen=True):
-    """One event. `message` is one sentence a person can act on; `backend` None: about the machine. `ended`: ids of the events that this
-    one is the end of, as far as they are known.
+    """One event. `message` is one sentence a person can act on; `backend` None: about the machine. `ended`: ids of the events that are
+    over with this one, as far as they are known.
     """
 
     id: str
@@ -94,6 +107,11 @@ class Event(msgspec.Struct, frozen=True):
     message: str
     reasons: tuple[Reason, ...] = ()
     ended: tuple[str, ...] = ()
+
+    @property
+    def closes(self) -> tuple[EventName, ...]:
+        """What is over with it although it is no end: a restart that it tells the failure of."""
+        return may_close(self.name) if self.ended else ()
 
     def __post_init__(self) -> None:
         """Clears its texts, made of names of files and processes, of lone surrogates: what is made of an event can be written as UTF-8."""

@@ -65,6 +65,14 @@ def test_an_end_resolves_all_that_it_ends_with_their_very_labels(end: EventName)
     assert all(each["endsAt"] == "2027-01-15T08:00:00.250Z" and "startsAt" not in each for each in resolved)
 
 
+@pytest.mark.parametrize("name", [EventName.BACKEND_NOT_RESTARTED, EventName.BACKEND_DOWN])
+def test_what_tells_that_a_restart_failed_fires_and_resolves_the_restart(name: EventName) -> None:
+    fires, resolved = alerts_of(event(name, ended=("a-1",)), {}, "box", NOW)
+    assert fires == only(name)
+    assert resolved["labels"] == only(EventName.BACKEND_RESTARTING)["labels"]
+    assert (resolved["endsAt"], "startsAt" in resolved) == ("2027-01-15T08:00:00.250Z", False)
+
+
 def test_the_kinds_of_an_event_are_one_alert() -> None:
     assert only(EventName.BACKEND_OOM_KILLED)["labels"] == only(EventName.BACKEND_DOWN)["labels"]
     assert only(EventName.BACKEND_OOM_KILLED)["annotations"]["event"] == "backend_oom_killed"

@@ -77,11 +77,13 @@ def test_headers_that_machines_read() -> None:
 
 
 def test_begin_and_end_are_one_thread_and_backends_are_not() -> None:
-    def thread(name: EventName, backend: str | None = "glm") -> str:
-        return str(read(bytes(compose(event(name, backend=backend), TO, "box")))["References"])
+    def thread(name: EventName, backend: str | None = "glm", ended: tuple[str, ...] = ()) -> str:
+        return str(read(bytes(compose(event(name, backend=backend, ended=ended), TO, "box")))["References"])
 
     assert thread(EventName.BACKEND_OOM_KILLED) == thread(EventName.BACKEND_RECOVERED)
     assert thread(EventName.THRASH_BEGIN) == thread(EventName.THRASH_END) != thread(EventName.BACKEND_DOWN)
+    assert thread(EventName.BACKEND_NOT_RESTARTED, ended=("a-1",)) == thread(EventName.BACKEND_RESTARTING)
+    assert thread(EventName.BACKEND_DOWN, ended=("a-1",)) == thread(EventName.BACKEND_RECOVERED)
     assert len({thread(EventName.THRASH_BEGIN, backend) for backend in ("glm", "qwen", None)}) == 3
 
 

@@ -129,3 +129,8 @@ def test_what_the_server_says_is_tried_again_or_not(server: HookServer, code: in
 
 def test_whom_it_tells_says_no_topic() -> None:
     assert ntfy.target(TOPIC) == "https://ntfy.sh/…"
+
+
+def test_that_a_restart_failed_is_a_message_of_its_own_which_makes_a_sound() -> None:
+    told = message_of(event(EventName.BACKEND_NOT_RESTARTED, id="a-2", ended=("a-1",)), TOPIC, "t")
+    assert (told["sequence_id"], told["title"]) == ("a-2", "glm: not restarted")

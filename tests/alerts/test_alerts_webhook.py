@@ -48,6 +48,7 @@ def test_the_event_arrives_as_documented(server: HookServer) -> None:
         "id": "1-2",
         "status": "firing",
         "keys": ["glm/thrash_begin"],
+        "closes": [],
         "event": "thrash_begin",
         "backend": "glm",
         "message": 'It "thrashes": ü',
@@ -134,3 +135,12 @@ def test_the_daemon_imports_nothing_big_for_it() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_what_tells_that_a_restart_failed_has_the_key_of_its_begin() -> None:
+    def sent(name: EventName, *ended: str) -> dict:
+        return msgspec.json.decode(body(Event("a-2", name, 0.0, 0.0, "glm", "x", (), ended)))
+
+    began, failed = sent(EventName.BACKEND_RESTARTING), sent(EventName.BACKEND_OOM_KILLED, "a-1")
+    assert (failed["status"], failed["keys"], failed["closes"]) == ("firing", ["glm/backend_down"], began["keys"])
+    assert sent(EventName.BACKEND_OOM_KILLED)["closes"] == []

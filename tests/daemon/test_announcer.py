@@ -108,6 +108,26 @@ def test_what_was_told_of_a_backend_that_is_watched_anew_is_left_open(announcer:
     assert announcer.left_open == set()
 
 
+@pytest.mark.parametrize(
+    "name", [EventName.BACKEND_NOT_RESTARTED, EventName.BACKEND_OOM_KILLED, EventName.RELIEF_EXHAUSTED]
+)
+def test_what_tells_that_a_restart_failed_ends_it(announcer: Announcer, events: EventLog, name: EventName) -> None:
+    announcer.say(EventName.BACKEND_RESTARTING, "glm", "x")
+    announcer.say(name, "glm", "it goes on", restarting=True)
+    announcer.say(name, "other", "x", restarting=False)
+    announcer.leave_open("glm")
+    assert ("glm", EventName.BACKEND_RESTARTING) in announcer.left_open
+    announcer.say(name, "glm", "it failed", restarting=False)
+    announcer.say(name, "glm", "again", restarting=False)
+    begun, *told = events.since(None)
+    assert [each.ended for each in told] == [(), (), (begun.id,), ()]
+    assert ("glm", EventName.BACKEND_RESTARTING) not in announcer.left_open
+    later = Announcer(EventLog(2.0, earlier=events.since(None)), no_alerts(), FakeClock())
+    assert ("glm", EventName.BACKEND_RESTARTING) not in later.left_open
+    later = Announcer(EventLog(2.0, earlier=events.since(None)[:3]), no_alerts(), FakeClock())
+    assert ("glm", EventName.BACKEND_RESTARTING) in later.left_open
+
+
 def test_what_never_ends_is_forgotten_some_day(announcer: Announcer, events: EventLog) -> None:
     for number in range(100):
         announcer.say(EventName.THRASH_BEGIN, f"glm-{number}", "It thrashes.")

@@ -45,6 +45,7 @@ class Rig:
         self.ended: set[int] = set()
         self.directory = directory
         self.said: list[tuple[EventName, str, str]] = []
+        self.restarting: list[bool] = []
         care = ModelCare(self.loop, self.clock, self.workers)
         probing = Probing(self.workers, self.clock)
         self.left_open: list[str] = []
@@ -55,9 +56,13 @@ class Rig:
             care,
             probing,
             directory,
-            lambda *each: self.said.append(each),
+            self.say,
             leave_open=self.left_open.append,
         )
+
+    def say(self, name: EventName, backend: str, message: str, /, *, restarting: bool) -> None:
+        self.said.append((name, backend, message))
+        self.restarting.append(restarting)
 
     def configure(self, *backends: Backend, discover: bool = True) -> None:
         self.roster.configure(Config(backends=list(backends), watch=Watch(discover=discover)))
@@ -230,6 +235,20 @@ def test_a_new_entry_takes_over_what_was_found(rig: Rig) -> None:
     rig.configure(Backend("mine", url="http://127.0.0.1:8080"))
     rig.find(found(20))
     assert rig.pids() == {"mine": 20}
+
+
+def test_it_is_told_whether_a_restart_goes_on(rig: Rig) -> None:
+    rig.configure(GLM)
+    supervisor = rig.roster.get("glm").supervisor
+    supervisor.healthy()
+    supervisor.restart_by_hand(supervisor.state.plan)
+    rig.workers.finish("could start again")
+    rig.end(0)
+    supervisor.restart_by_hand(supervisor.state.plan)
+    rig.workers.finish("could start again", "its model is gone")
+    rig.end(1, 1)
+    told = [(name, restarting) for (name, *_), restarting in zip(rig.said, rig.restarting, strict=True)]
+    assert told[1:] == [(EventName.BACKEND_NOT_RESTARTED, True), (EventName.BACKEND_DOWN, False)]
 
 
 def test_what_an_entry_told_before_it_changed_is_left_open(rig: Rig) -> None:

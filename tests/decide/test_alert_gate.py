@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,7 +22,7 @@ from moetuned.decide.alert_gate import (
     is_quiet,
     release,
 )
-from moetuned.schema.event import ENDS, Event, EventName, begun_by, general, has_end, is_wanted
+from moetuned.schema.event import ENDS, Event, EventName, begun_by, general, has_end, is_wanted, may_close
 
 N = EventName
 NIGHT = Moment(1000.0, 23 * 60)
@@ -32,6 +33,11 @@ NOTHING = Gate()
 
 def event(name: EventName, backend: str | None = "glm", number: int = 0) -> Event:
     return Event(f"1-{number}", name, 0.0, 0.0, backend, f"{name} {number}")
+
+
+def failure(name: EventName, number: int = 0) -> Event:
+    """What tells how the restart that had begun failed."""
+    return msgspec.structs.replace(event(name, number=number), ended=("1-begun",))
 
 
 def play(rules: Rules, *steps: tuple[EventName, Moment], gate: Gate = NOTHING) -> tuple[Gate, list[str]]:
@@ -73,6 +79,69 @@ def test_kinds_of_down_are_one_begin() -> None:
     gate, went = play(Rules(on=frozenset({N.BACKEND_DOWN})), *steps)
     assert (gate, went) == (Gate(), ["backend_oom_killed", "backend_crash_loop", "backend_recovered"])
     assert play(Rules(on=frozenset({N.BACKEND_HUNG})), *steps)[1] == []
+
+
+@pytest.mark.parametrize("name", [N.BACKEND_NOT_RESTARTED, N.BACKEND_OOM_KILLED, N.RELIEF_EXHAUSTED])
+def test_a_failed_restart_ends_it_for_whom_its_begin_was_told(name: EventName) -> None:
+    gate, _ = play(Rules(), (N.BACKEND_RESTARTING, DAY))
+    gate, going = hear(gate, Rules(), failure(name), DAY)
+    assert [told.event for told in going] == [failure(name)]
+    assert ("glm", N.BACKEND_RESTARTING) not in gate.told
+    assert play(Rules(), (N.BACKEND_RESTARTED, DAY), gate=gate)[1] == []
+
+
+@pytest.mark.parametrize("name", [N.BACKEND_NOT_RESTARTED, N.BACKEND_OOM_KILLED, N.RELIEF_EXHAUSTED])
+def test_who_only_wants_restarts_gets_how_that_came_out_and_nothing_that_waits_for_an_end(name: EventName) -> None:
+    rules = Rules(on=frozenset({N.BACKEND_RESTARTING}))
+    assert hear(Gate(), rules, failure(name), DAY) == (Gate(), []), "it saw no begin"
+    gate, _ = play(rules, (N.BACKEND_RESTARTING, DAY))
+    assert hear(gate, rules, event(name), DAY) == (gate, []), "a restart goes on"
+    gate, going = hear(gate, rules, failure(name), DAY)
+    assert (names(going), gate) == (["backend_not_restarted"], Gate())
+    assert going[0].event.closes == (N.BACKEND_RESTARTING,)
+    rules = Rules(on=frozenset({N.BACKEND_RESTARTING}), ends=False)
+    gate, _ = play(rules, (N.BACKEND_RESTARTING, DAY))
+    assert hear(gate, rules, failure(name), DAY) == (Gate(), [])
+
+
+@pytest.mark.parametrize("name", [N.BACKEND_NOT_RESTARTED, N.BACKEND_DOWN, N.RELIEF_EXHAUSTED])
+def test_who_saw_no_restart_begin_gets_no_end_of_it(name: EventName) -> None:
+    for rules in (Rules(), Rules(on=frozenset({name}))):
+        _, going = hear(Gate(), rules, failure(name), DAY)
+        assert [told.event for told in going] == [event(name)]
+
+
+def test_a_restart_that_failed_in_quiet_hours_is_told_after_them() -> None:
+    rules = Rules(quiet=QUIET)
+    gate, _ = play(rules, (N.BACKEND_RESTARTING, DAY))
+    for name in (N.BACKEND_NOT_RESTARTED, N.BACKEND_DOWN):
+        held, going = hear(gate, rules, failure(name), NIGHT)
+        assert going == []
+        after, going = release(held, rules, DAY)
+        assert [told.event for told in going] == [failure(name)]
+        assert ("glm", N.BACKEND_RESTARTING) not in after.told
+
+
+def test_what_came_of_a_restart_is_told_also_where_it_is_up_again_meanwhile() -> None:
+    rules = Rules(quiet=QUIET)
+    gate, _ = play(rules, (N.BACKEND_RESTARTING, DAY))
+    gate, _ = hear(gate, rules, failure(N.BACKEND_DOWN), NIGHT)
+    gate, went = play(rules, (N.BACKEND_RECOVERED, NIGHT), gate=gate)
+    assert went == []
+    gate, going = release(gate, rules, DAY)
+    assert (names(going), gate.told) == (["backend_not_restarted"], ())
+    assert going[0].event.closes == (N.BACKEND_RESTARTING,)
+
+
+def test_a_restart_that_begins_anew_in_quiet_hours_is_still_open() -> None:
+    rules = Rules(quiet=QUIET)
+    gate, _ = play(rules, (N.BACKEND_RESTARTING, DAY))
+    gate, _ = hear(gate, rules, failure(N.BACKEND_DOWN), NIGHT)
+    gate, _ = play(rules, (N.BACKEND_RESTARTING, NIGHT), gate=gate)
+    gate, going = release(gate, rules, DAY)
+    assert names(going) == ["backend_down+1"]
+    assert going[0].event.closes == ()
+    assert ("glm", N.BACKEND_RESTARTING) in gate.told
 
 
 def test_other_backends_are_left_out() -> None:
@@ -186,9 +255,12 @@ _RULES = st.builds(
     quiet=st.none() | st.tuples(_MINUTES, _MINUTES),
     loud=st.frozensets(st.sampled_from(EventName), max_size=2),
 )
+_RESTARTS = [N.BACKEND_RESTARTING, N.BACKEND_RESTARTED, N.BACKEND_NOT_RESTARTED, N.BACKEND_DOWN, N.BACKEND_RECOVERED]
 _STEPS = st.lists(
     st.tuples(
-        st.none() | st.sampled_from([name for name in EventName if name is not EventName.TEST]),
+        st.none()
+        | st.sampled_from([name for name in EventName if name is not EventName.TEST])
+        | st.sampled_from(_RESTARTS),
         st.sampled_from(["glm", "qwen", None]),
         st.integers(1, 20_000),
         _MINUTES,
@@ -197,10 +269,26 @@ _STEPS = st.lists(
 )
 
 
+class Failures:
+    """Says of every other event that may do so that it tells how the restart under way failed, as the announcer does."""
+
+    def __init__(self) -> None:
+        self.begun: dict[str | None, str] = {}
+
+    def __call__(self, one: Event) -> Event:
+        if one.name is N.BACKEND_RESTARTING:
+            self.begun[one.backend] = one.id
+        elif one.name is N.BACKEND_RESTARTED or (may_close(one.name) and int(one.id[2:]) % 2):
+            begun = self.begun.pop(one.backend, None)
+            return msgspec.structs.replace(one, ended=() if begun is None else (begun,))
+        return one
+
+
 @given(_RULES, _STEPS)
 def test_whatever_happens(rules: Rules, steps: list[tuple[EventName | None, str | None, int, int]]) -> None:
     """None for a name: time goes by."""
     gate, wall = Gate(), 0.0
+    fails = Failures()
     going: list[tuple[float, int, Told]] = []
     heard: list[Event] = []
     for number, (name, backend, later, minute) in enumerate(steps):
@@ -209,7 +297,7 @@ def test_whatever_happens(rules: Rules, steps: list[tuple[EventName | None, str 
         if name is None:
             gate, more = release(gate, rules, now)
         else:
-            heard.append(event(name, backend, number))
+            heard.append(fails(event(name, backend, number)))
             gate, more = hear(gate, rules, heard[-1], now)
         going += [(wall, minute, told) for told in more]
         assert len(gate.held) <= MOST_HELD
@@ -226,6 +314,11 @@ def test_whatever_happens(rules: Rules, steps: list[tuple[EventName | None, str 
             open_pairs -= pairs
         elif has_end(told.event.name):
             open_pairs |= pairs
+        if told.event.closes:
+            assert (told.event.backend, N.BACKEND_RESTARTING) in open_pairs, "an end goes only to whom its begin went"
+            open_pairs.remove((told.event.backend, N.BACKEND_RESTARTING))
+        elif told.event.name not in ENDS:
+            assert is_wanted(told.event.name, rules.on) or told.event.name is N.BACKEND_NOT_RESTARTED
         if rules.backends:
             assert told.event.backend in rules.backends
         if is_quiet(rules.quiet, minute):
@@ -241,7 +334,7 @@ def test_whatever_happens(rules: Rules, steps: list[tuple[EventName | None, str 
 def test_once_nothing_holds_it_back_the_sink_knows_what_is_true(
     steps: list[tuple[EventName | None, str | None, int, int]],
 ) -> None:
-    rules, gate, wall = Rules(quiet=QUIET, at_most=(3, 3600.0)), Gate(), 0.0
+    rules, gate, wall, fails = Rules(quiet=QUIET, at_most=(3, 3600.0)), Gate(), 0.0, Failures()
     true: set[tuple[str | None, EventName]] = set()
     believed: set[tuple[str | None, EventName]] = set()
 
@@ -252,18 +345,20 @@ def test_once_nothing_holds_it_back_the_sink_knows_what_is_true(
                 believed.difference_update(pairs)
             elif has_end(told.event.name):
                 believed.update(pairs)
+            believed.difference_update((told.event.backend, closed) for closed in told.event.closes)
 
     for number, (name, backend, later, minute) in enumerate(steps):
         wall += later
         if name is None:
             gate, more = release(gate, rules, Moment(wall, minute))
         else:
-            one = event(name, backend, number)
+            one = fails(event(name, backend, number))
             pairs = {(backend, begun) for begun in begun_by(name)}
             if name in ENDS:
                 true -= pairs
             elif has_end(name):
                 true |= pairs
+            true -= {(backend, closed) for closed in one.closes}
             gate, more = hear(gate, rules, one, Moment(wall, minute))
         believe(more)
     for _ in range(MOST_HELD):
@@ -278,8 +373,8 @@ def test_once_nothing_holds_it_back_the_sink_knows_what_is_true(
 def test_it_is_the_same_after_it_was_kept_on_disk(
     rules: Rules, steps: list[tuple[EventName | None, str | None, int, int]]
 ) -> None:
-    gate = Gate()
+    gate, fails = Gate(), Failures()
     for number, (name, backend, later, minute) in enumerate(steps):
         if name is not None:
-            gate, _ = hear(gate, rules, event(name, backend, number), Moment(float(later), minute))
+            gate, _ = hear(gate, rules, fails(event(name, backend, number)), Moment(float(later), minute))
     assert msgspec.json.decode(msgspec.json.encode(gate), type=Gate) == gate

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -45,6 +46,15 @@ def test_an_end_ends_all_that_it_is_the_end_of_also_what_waits_to_be_told_again(
     repeats = delivered(repeats, event(N.BACKEND_RECOVERED, "qwen"), 342.0, EVERY)
     assert taken(repeats) == [N.BACKEND_OOM_KILLED], "another one's end"
     assert delivered(repeats, event(N.BACKEND_RECOVERED), 343.0, EVERY) == Repeats()
+
+
+def test_a_restart_that_failed_is_told_again_no_more() -> None:
+    repeats = delivered(Repeats(), event(N.BACKEND_RESTARTING), 100.0, EVERY)
+    assert delivered(repeats, event(N.BACKEND_NOT_RESTARTED), 110.0, EVERY) == repeats, "it is about an other one"
+    over = msgspec.structs.replace(event(N.BACKEND_NOT_RESTARTED), ended=("1-1",))
+    assert delivered(repeats, over, 110.0, EVERY) == Repeats()
+    down = msgspec.structs.replace(event(N.BACKEND_DOWN), ended=("1-1",))
+    assert delivered(repeats, down, 110.0, EVERY).going_on == (down,)
 
 
 def test_of_the_kinds_of_an_event_the_last_goes_on() -> None:

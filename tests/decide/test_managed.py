@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from moetuned.decide import managed
 from moetuned.decide import supervision as sv
 from moetuned.decide.supervision import UP, Ask, Kill, LaunchPlan, Note, Say, Stage, Supervision
-from moetuned.schema.event import EventName
+from moetuned.schema.event import EventName, may_close
 
 UNIT = "the unit llama.service"
 SMALL = LaunchPlan(2048)
@@ -69,6 +69,14 @@ def test_one_that_its_owner_has_restarted_is_not_said_to_be_left_stopped() -> No
     assert (now.stage, now.down, now.exits) == (Stage.STOPPED, False, ())
     assert commands == (Note("glm ended; somebody stops it or has it restarted"),)
     assert (managed.appeared(now).stage, managed.appeared(now).down) == (Stage.LOADING, False)
+
+
+def test_one_that_its_owner_stops_while_it_is_restarted_is_not_said_to_be_restarted_for_ever() -> None:
+    now, _ = sv.restart(state(), SMALL, 10.0)
+    now = managed.appeared(managed.ended(now, "ended", 11.0, UNIT)[0])
+    now, commands = managed.ended(now, "ended", 12.0, UNIT, by_owner=True)
+    message = "glm ended; its owner stopped it, so it is left stopped"
+    assert (now.down, commands) == (False, (Say(EventName.BACKEND_NOT_RESTARTED, message),))
 
 
 def test_a_crash_loop_is_told_once_more() -> None:
@@ -134,7 +142,13 @@ def test_it_is_never_started_by_moetuned_and_asked_once_a_restart(
     now, at, asked = state(Stage.STOPPED), 0.0, False
     for event in [*events, *[60.0] * 10]:
         at += event if isinstance(event, float) else 0.0
+        before = now
         now, commands = _happens(now, event, at)
+        if before.restart_began is not None and now.restart_began is None:
+            said = [command.name for command in commands if isinstance(command, Say)]
+            assert any(name is EventName.BACKEND_RESTARTED or may_close(name) for name in said), (
+                "how it came out is told"
+            )
         assert not any(isinstance(command, sv.Start | sv.Terminate) for command in commands)
         asks = [command for command in commands if isinstance(command, Ask)]
         assert not (asks and asked), "asked again while a restart is under way"

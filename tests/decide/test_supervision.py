@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from moetuned.decide import supervision as sv
 from moetuned.decide import supervision_words as words
 from moetuned.decide.exit_cause import EVENT_OF, WAITS_FOR, Cause, Obstacle
-from moetuned.schema.event import EventName, is_kind_of
+from moetuned.schema.event import EventName, is_kind_of, may_close
 
 PLAN = sv.LaunchPlan(8192, 1024)
 SHORT = sv.LaunchPlan(2048, 0)
@@ -141,11 +141,17 @@ def test_never_two_processes(events: list[tuple[str, float]]) -> None:
         if event in ("exited", "failed"):
             if not running:
                 continue
-            running = False
+            running, before = False, state
             end = sv.exited if event == "exited" else sv.failed_to_start
             state, commands = end(state, "ended", now)
         else:
+            before = state
             state, commands = told(state, event, now)
+        if before.restart_began is not None and state.restart_began is None:
+            said = [each.name for each in commands if isinstance(each, sv.Say)]
+            assert any(name is EventName.BACKEND_RESTARTED or may_close(name) for name in said), (
+                "how it came out is told"
+            )
         for command in commands:
             if isinstance(command, sv.Start):
                 assert not running
@@ -153,6 +159,20 @@ def test_never_two_processes(events: list[tuple[str, float]]) -> None:
             if isinstance(command, sv.Terminate | sv.Kill | sv.SaveSlots | sv.RestoreSlots):
                 assert running
         assert_sound(state)
+
+
+@pytest.mark.parametrize("obstacle", [None, Obstacle(Cause.MODEL_MISSING, "its model is not there")])
+def test_how_a_restart_came_out_is_told_also_of_one_that_was_down(obstacle: Obstacle | None) -> None:
+    def fails(state: sv.Supervision) -> sv.Moved:
+        return sv.exited(state, "exited", 3.0) if obstacle is None else sv.obstructed(state, obstacle, 3.0)
+
+    state, _ = fails(sv.begin(fresh())[0])
+    state, commands = fails(sv.begin(state)[0])
+    assert not any(isinstance(each, sv.Say) for each in commands), "that is known"
+    state, commands = fails(sv.restart(state, SHORT, 2.0, hurry=False)[0])
+    assert [may_close(each.name) for each in commands if isinstance(each, sv.Say)] == [(EventName.BACKEND_RESTARTING,)]
+    state, commands = fails(sv.begin(state)[0])
+    assert not any(isinstance(each, sv.Say) for each in commands)
 
 
 def assert_sound(state: sv.Supervision) -> None:
@@ -604,7 +624,9 @@ class Life(RuleBasedStateMachine):
                     assert self.down == 1, "what was not down does not recover"
                     self.down = 0
                 case sv.Say(name=name) if is_kind_of(name, EventName.BACKEND_DOWN):
-                    assert self.down == 0, "one event for one down"
+                    assert self.down == 0 or before.restart_began is not None, (
+                        "one event for one down, and for each restart"
+                    )
                     self.down = 1
         if self.state.stage is sv.Stage.BROKEN and before.stage is not sv.Stage.BROKEN:
             assert names(commands) == [EventName.BACKEND_CRASH_LOOP], "the breaker says that it gives up"

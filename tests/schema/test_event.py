@@ -7,7 +7,18 @@ import re
 import msgspec
 import pytest
 
-from moetuned.schema.event import ENDS, KIND_OF, Event, EventName, begun_by, has_end, is_kind_of, is_wanted
+from moetuned.schema.event import (
+    CLOSES,
+    ENDS,
+    KIND_OF,
+    Event,
+    EventName,
+    begun_by,
+    has_end,
+    is_kind_of,
+    is_wanted,
+    may_close,
+)
 from moetuned.schema.verdict import Reason
 
 
@@ -74,6 +85,18 @@ def test_an_end_ends_no_kind_and_no_end() -> None:
     begun = [name for names in ENDS.values() for name in names]
     assert len(set(begun)) == len(begun)
     assert not set(begun) & (set(KIND_OF) | set(ENDS))
+
+
+def test_what_tells_how_a_restart_failed_is_no_end_and_closes_only_what_it_names() -> None:
+    assert not set(CLOSES) & {*ENDS, *KIND_OF}
+    assert all(has_end(begun) for names in CLOSES.values() for begun in names)
+    assert (
+        may_close(EventName.BACKEND_PORT_TAKEN) == may_close(EventName.BACKEND_DOWN) == (EventName.BACKEND_RESTARTING,)
+    )
+    told = Event("2", EventName.BACKEND_PORT_TAKEN, 1.0, 1.0, "glm", "x")
+    assert told.closes == ()
+    assert msgspec.structs.replace(told, ended=("1",)).closes == (EventName.BACKEND_RESTARTING,)
+    assert Event("2", EventName.BACKEND_RECOVERED, 1.0, 1.0, "glm", "x", ended=("1",)).closes == ()
 
 
 def test_an_event_can_always_be_written() -> None:
