@@ -179,10 +179,10 @@ class ServiceSupervisor(Supervisor):
             return
         self._end_hold()
         now = self._clock.monotonic()
-        asked = self.state.stage is sv.Stage.STOPPING
+        asked, refusal = self.state.stage is sv.Stage.STOPPING, self.state.refusal
         self._do(managed.tick(self.state, now, self.who, told_to_end=self._service.told_to_end))
         if asked and self.state.stage is sv.Stage.STOPPED:
-            self._note_failure(managed.overdue(self.who))
+            self._note_failure(refusal or managed.overdue(self.who))
         if asked:
             self._note_over()
         if now >= self._next_look:
@@ -269,6 +269,8 @@ class ServiceSupervisor(Supervisor):
             return
         self._conclude_exit(state)
         self._follow_comeback(state)
+        if state.pid is None and not state.changing:
+            self._do(managed.absent(self.state))
         if state.pid is None or (self.identity is not None and self.identity.pid == state.pid):
             return
         identity = identify(state.pid)
@@ -329,7 +331,7 @@ class ServiceSupervisor(Supervisor):
         self._back_by = None
         self._awaited.clear()
         self.let_go()
-        self.state = managed.appeared(self.state)
+        self._do(managed.appeared(self.state))
         self.adopted, self.adopted_age_seconds, self._started_at = first, None, None
         age = time.clock_gettime(time.CLOCK_BOOTTIME) - identity.start_ticks / CLOCK_TICKS
         if first:
@@ -368,10 +370,12 @@ class ServiceSupervisor(Supervisor):
         self._look()
 
     def _refused(self, why: str) -> None:
+        if self.process is not None:
+            self._ended(self.process)  # The loop may not have come to it yet.
         if self.state.stage is sv.Stage.STOPPING:
             self._note_failure(why)
         self._restart_at = None
-        self._do(managed.refused(self.state, why, running=self.process is not None))
+        self._do(managed.refused(self.state, why, self._clock.monotonic(), running=self.process is not None))
         self._note_over()
 
     def _note_over(self) -> None:

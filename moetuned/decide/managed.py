@@ -17,18 +17,25 @@ from moetuned.schema.units import format_duration
 APPEAR_SECONDS = 120.0
 """After a restart was asked for and the old process has ended, a new one must appear within this time (systemd gives a unit 90 s to stop)."""
 
+SETTLE_SECONDS = 15.0
+"""After a restart was refused and the old process has ended, one that is started again as before must appear within this time; its manager
+may say earlier that there is none. Who runs by a script is only looked for, every 5 s."""
+
 ASK_AGAIN_SECONDS = 0.5
 """While its manager prepares a restart, it is looked this often whether the old process may be killed yet."""
 
 _replace = msgspec.structs.replace
 
 
-def appeared(state: Supervision) -> Supervision:
-    """A process of it was found that is not the one before."""
+def appeared(state: Supervision) -> Moved:
+    """A process of it was found that is not the one before. After a restart that was refused it is one with the plan from before."""
+    if state.refusal is not None:
+        back = _replace(_gone(state, down=state.down), stage=Stage.LOADING, holds=state.holds)
+        return back, (_failed(state, f"{state.refusal}; it was started again"),)
     state = _replace(state, stage=Stage.LOADING, kill_at=None, retry_at=None)
     if state.next_plan is None:
-        return state
-    return _replace(state, plan=state.next_plan, next_plan=None, restarts=state.restarts + 1)
+        return state, ()
+    return _replace(state, plan=state.next_plan, next_plan=None, restarts=state.restarts + 1), ()
 
 
 def goes_on(state: Supervision, plan: LaunchPlan, now: float, *, hurry: bool = True) -> Supervision:
@@ -57,6 +64,8 @@ def ended(
     `goes_on`: its manager is still at it, or has the next one running: it was not only stopped, or that is not known yet.
     """
     if state.stage is Stage.STOPPING:
+        if state.refusal is not None:
+            return state, ()
         # Only now the time in which the next one must appear begins.
         return _replace(state, kill_at=None, retry_at=now + APPEAR_SECONDS), ()
     if state.stage not in (Stage.LOADING, *UP):
@@ -91,16 +100,32 @@ def overdue(manager: str) -> str:
     return f"{manager} ended it and did not start it again within {format_duration(APPEAR_SECONDS)}"
 
 
-def refused(state: Supervision, why: str, *, running: bool) -> Moved:
-    """The manager did not do it, `why` is a sentence. `running`: the process from before still runs."""
+def refused(state: Supervision, why: str, now: float, *, running: bool) -> Moved:
+    """The manager did not do it, `why` is a sentence. `running`: the process from before still runs.
+
+    Else it may be down, or be started again as it was: `appeared`, `absent` or `tick` says so.
+    """
     if state.stage is not Stage.STOPPING:
         return state, ()
-    message = f"{state.backend} could not be restarted: {why}"
     if running:
-        back = _replace(_gone(state, down=state.down), stage=Stage.READY)
-        name = EventName.RELIEF_EXHAUSTED if state.hurry else EventName.BACKEND_NOT_RESTARTED
-        return back, (Say(name, message),)
+        return _replace(_gone(state, down=state.down), stage=Stage.READY), (
+            _failed(state, f"{why}; it runs as before"),
+        )
+    return _replace(state, kill_at=None, retry_at=now + SETTLE_SECONDS, refusal=why), ()
+
+
+def absent(state: Supervision) -> Moved:
+    """Its manager says that no process of it runs, and that none is being started: what became of a restart that it refused is known."""
+    if state.stage is not Stage.STOPPING or state.refusal is None:
+        return state, ()
+    message = f"{state.backend} could not be restarted: {state.refusal}; it does not run"
     return _gone(state, down=True), (Say(EventName.BACKEND_DOWN, message),)
+
+
+def _failed(state: Supervision, how: str) -> Say:
+    """How the restart under way came out, of one that is not down."""
+    name = EventName.RELIEF_EXHAUSTED if state.hurry else EventName.BACKEND_NOT_RESTARTED
+    return Say(name, f"{state.backend} could not be restarted: {how}")
 
 
 def left_alone(state: Supervision) -> Supervision:
@@ -113,7 +138,9 @@ def _gone(state: Supervision, *, down: bool) -> Supervision:
     state = _replace(
         state, stage=Stage.STOPPED, next_plan=None, kill_at=None, retry_at=None, restart_began=None, down=down
     )
-    return _replace(state, drain_began=None, drain_until=None, stage_until=None, holds=False, busy=None, lost=0)
+    return _replace(
+        state, drain_began=None, drain_until=None, stage_until=None, holds=False, busy=None, lost=0, refusal=None
+    )
 
 
 def answered(state: Supervision, now: float) -> Supervision:
@@ -130,12 +157,12 @@ def tick(state: Supervision, now: float, manager: str, *, told_to_end: bool = Tr
     """
     if state.stage is Stage.STOPPING and state.kill_at is not None and now >= state.kill_at and not told_to_end:
         if state.retry_at is not None and now >= state.retry_at:
-            return refused(state, f"{manager} says that it was, but the process from before still runs", running=True)
+            return refused(state, f"{manager} says that it was, but its process is still the same", now, running=True)
         return _replace(state, kill_at=now + ASK_AGAIN_SECONDS), ()
     if state.stage is not Stage.STOPPING or state.kill_at is not None:
         return sv.tick(state, now)
     if state.retry_at is None:
         return _replace(state, retry_at=now + APPEAR_SECONDS), ()
     if now >= state.retry_at:
-        return refused(state, overdue(manager), running=False)
+        return absent(state if state.refusal is not None else _replace(state, refusal=overdue(manager)))
     return state, ()

@@ -126,7 +126,8 @@ class Supervision(msgspec.Struct, frozen=True):
     disk, also while it is waited for requests once more; `lost`: so many could not be saved, as far as they were counted. `cut_off`: requests
     that the last restart did not let end, None: not known, but no more than the `cut_off_most` connections that were open then, None: nor is
     that. `hurry`: the restart under way is because memory runs out. `managed`: another manager starts and ends it, see `decide.managed`.
-    `fruitless`: exits since it was ready last; `obstacle`: what lets it not start; `hung`: it is ended because it hung.
+    `fruitless`: exits since it was ready last; `obstacle`: what lets it not start; `hung`: it is ended because it hung; `refusal`: why its
+    manager did not restart it, a sentence, while it is not known what became of it.
     """
 
     backend: str
@@ -155,6 +156,7 @@ class Supervision(msgspec.Struct, frozen=True):
     fruitless: int = 0
     obstacle: Obstacle | None = None
     hung: bool = False
+    refusal: str | None = None
 
 
 Moved = tuple[Supervision, tuple[Command, ...]]

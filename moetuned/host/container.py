@@ -111,8 +111,7 @@ class Container:
         self._record(record := msgspec.structs.replace(record, change=change))
         _, failure = self._carry_out(record, change)
         if failure is not None:
-            as_before = "it runs as before" if change.old_ran else "it is as it was"
-            raise ServiceError(f"{self.what} was not restarted: {failure}; {as_before}")
+            raise ServiceError(f"{self.what} was not restarted: {failure}")
         if change.old_id is not None and not change.old_own:
             log.warning(
                 "%s: the container that was there before is kept, stopped, as %s; to go back, take the backend out of the config, then: %s",

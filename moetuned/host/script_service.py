@@ -123,7 +123,7 @@ class Script:
 
     def _failure(self, ended: Ended) -> str | None:
         if ended.timed_out:
-            return f"took longer than {self._timeout_seconds:g} s and was ended; whether the backend runs is not known"
+            return f"took longer than {self._timeout_seconds:g} s and was ended"
         if ended.exit_code is None:
             return "was ended by a signal"
         return None if ended.exit_code == 0 else f"ended with code {ended.exit_code}"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +14,8 @@ import pytest
 from fakes.own_cgroup import own_cgroup
 from running import free_port, in_process, is_running, stand_in
 from test_daemon_with_backends import LIMIT_BYTES, MIB, Hog
+
+from moetuned.decide.supervision import LaunchPlan
 
 pytestmark = [pytest.mark.backend, pytest.mark.kernel]
 
@@ -80,3 +85,64 @@ def test_a_script_is_asked_for_a_shorter_context(tmp_path: Path, small_model: Pa
         pid = after.pid
         daemon.stop()
     assert is_running(pid)
+
+
+FAILS = """#!/bin/bash
+set -e
+kill "$(cat "$1/pid")"
+while kill -0 "$(cat "$1/pid")" 2>/dev/null; do sleep 0.05; done
+{again}
+echo "it does not start with $2"
+exit 3
+"""
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_what_a_script_that_fails_leaves_is_told_as_it_is(tmp_path: Path, small_model: Path, again: bool) -> None:
+    port = free_port()
+    words = [
+        word.replace("{context}", "24576").replace("{prompt_cache_mib}", "0") for word in stand_in(small_model, port)
+    ]
+    start = tmp_path / "start"
+    start.write_text(f"""#!/bin/sh
+export PYTHONPATH={":".join(path for path in sys.path if path)}
+setsid sh -c 'echo $$ >"$1/pid"; shift; exec "$@"' sh {tmp_path} {" ".join(words)} </dev/null >/dev/null 2>&1 &
+""")
+    script = tmp_path / "restart"
+    script.write_text(FAILS.format(again=start if again else ""))
+    for one in (start, script):
+        one.chmod(0o755)
+    subprocess.run([start], check=True)
+    entry = {
+        "name": "glm",
+        "model": str(small_model),
+        "url": f"http://127.0.0.1:{port}",
+        "supervise": {"by": "command", "restart": [str(script), str(tmp_path), "{context}"], "timeout": "30s"},
+    }
+    config = {"watch": {"interval": "200ms", "discover": False}, "warm": {"enabled": False}, "backends": [entry]}
+    try:
+        with in_process(tmp_path, config) as daemon:
+            daemon.until(daemon.phase_is("glm", "idle"), "found")
+            watched = daemon.app._roster.get("glm")
+            assert watched is not None
+            assert watched.supervisor is not None
+            watched.supervisor.restart_by_hand(LaunchPlan(8192), 8192, seconds=0.0)
+            daemon.until(lambda _: len(daemon.event_names()) == 2, "how it came out is told")
+            begun, told = daemon.snapshot.events
+            assert "ended with code 3: it does not start with 8192" in told.message
+            assert told.ended == (begun.id,)
+            if again:
+                assert (told.name, told.message.rpartition("; ")[2]) == (
+                    "backend_not_restarted",
+                    "it was started again",
+                )
+                daemon.until(daemon.phase_is("glm", "idle"), "it answers again")
+                assert daemon.view("glm").context.now == 24576
+            else:
+                assert (told.name, told.message.rpartition("; ")[2]) == ("backend_down", "it does not run")
+                assert daemon.view("glm").pid is None
+            assert len(daemon.event_names()) == 2
+            daemon.stop()
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)

@@ -316,3 +316,21 @@ def _outside(house: House, pid: int) -> int:
                 if same and int(words.split()[-1]) == pid:
                     return int(entry)
     raise AssertionError(f"there is no process {pid}")
+
+
+def test_one_whose_restart_is_refused_runs_as_before_and_that_ends_the_restart(house: House) -> None:
+    adopted(house)
+    first = house.until_idle()
+    dropped = house.machine.path("/run/systemd/system/llama.service.d/refuse.conf")
+    dropped.parent.mkdir(parents=True)
+    dropped.write_text("[Unit]\nRefuseManualStart=yes\nRefuseManualStop=yes\n")
+    house.machine.systemctl("daemon-reload")
+    try:
+        house.machine.moetunectl("backend", "restart", "llama", "--context", "8192", "--now", "--yes", check=False)
+        house.until(lambda: "backend_not_restarted" in house.events(), "refused")
+        assert house.events() == ["backend_restarting", "backend_not_restarted"]
+        assert house.pid() == first["pid"]
+    finally:
+        dropped.unlink()
+        dropped.parent.rmdir()
+        house.machine.systemctl("daemon-reload")

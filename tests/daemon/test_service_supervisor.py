@@ -15,7 +15,7 @@ from moetuned.daemon import service_supervisor as module
 from moetuned.daemon.loop import Loop
 from moetuned.daemon.pausing import PAUSE_AGAIN_SECONDS, PAUSE_SECONDS
 from moetuned.daemon.service_supervisor import LOOK_SECONDS, LOOK_SELDOM_SECONDS, ServiceSupervisor
-from moetuned.decide.managed import APPEAR_SECONDS
+from moetuned.decide.managed import APPEAR_SECONDS, SETTLE_SECONDS
 from moetuned.decide.supervision import LaunchPlan, Stage, Timing
 from moetuned.host.processes import ProcessHandle, ProcessIdentity, is_alive
 from moetuned.host.service import ServiceError, ServiceState
@@ -211,7 +211,7 @@ def test_a_manager_that_says_it_did_and_did_not_is_told(rig: Rig) -> None:
     rig.supervisor.tick()
     assert rig.supervisor.state.stage is Stage.READY
     assert rig.said[-1][0] is EventName.RELIEF_EXHAUSTED
-    assert f"{UNIT} says that it was, but the process from before still runs" in rig.said[-1][1]
+    assert f"{UNIT} says that it was, but its process is still the same; it runs as before" in rig.said[-1][1]
     assert first.signals == []
     nothing_is_left_to_finish(rig)
 
@@ -312,8 +312,62 @@ def test_a_refusal_of_what_is_not_to_free_memory_is_told_as_what_it_is(rig: Rig,
         case _:
             rig.supervisor.hung()
     rig.workers.finish("restarting", really=True)
-    assert rig.said[-1] == (EventName.BACKEND_NOT_RESTARTED, "glm could not be restarted: llama.service is masked")
+    assert rig.said[-1] == (
+        EventName.BACKEND_NOT_RESTARTED,
+        "glm could not be restarted: llama.service is masked; it runs as before",
+    )
     assert rig.supervisor.state.stage is Stage.READY
+
+
+def refused_after_its_end(rig: Rig) -> None:
+    """Its manager ended it for a restart by hand, and could not start it."""
+    first = running(rig)
+    rig.service.refusal = "llama was not restarted: port is already allocated"
+    rig.supervisor.restart_by_hand(LaunchPlan(2048), 2048)
+    rig.service.state = ServiceState(pid=None)
+    first.end(None)  # The loop has not seen that yet.
+    rig.workers.finish("restarting", really=True)
+    assert [name for name, _ in rig.said] == [EventName.BACKEND_RESTARTING], "what became of it is not known"
+    assert rig.supervisor.restarting
+
+
+def test_one_that_was_started_again_after_a_refusal_is_not_down(rig: Rig) -> None:
+    refused_after_its_end(rig)
+    rig.service.state = ServiceState(pid=None, changing=True)
+    rig.look()
+    second = rig.run_as(101)
+    rig.clock.now += LOOK_SECONDS
+    rig.supervisor.tick()
+    rig.look()
+    message = "glm could not be restarted: llama was not restarted: port is already allocated; it was started again"
+    assert rig.said[1:] == [(EventName.BACKEND_NOT_RESTARTED, message)]
+    assert rig.supervisor.identity == second.identity
+    assert rig.supervisor.state.plan.context_length == 8192
+    rig.supervisor.healthy()
+    assert len(rig.said) == 2
+    assert rig.supervisor.restarts[-1].failed == rig.service.refusal
+    assert rig.supervisor.state.restarts == 0
+    nothing_is_left_to_finish(rig)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_one_that_does_not_run_after_a_refusal_is_down(rig: Rig, known: bool) -> None:
+    refused_after_its_end(rig)
+    if not known:
+        rig.service.state = ServiceError("no answer")
+    rig.look()
+    rig.clock.now += SETTLE_SECONDS
+    rig.supervisor.tick()
+    message = "glm could not be restarted: llama was not restarted: port is already allocated; it does not run"
+    assert rig.said[1:] == [(EventName.BACKEND_DOWN, message)]
+    assert rig.supervisor.restarts[-1].failed == rig.service.refusal
+    assert not rig.supervisor.restarting
+    rig.run_as(101)
+    rig.clock.now += LOOK_SECONDS
+    rig.supervisor.tick()
+    rig.look()
+    rig.supervisor.healthy()
+    assert [name for name, _ in rig.said[2:]] == [EventName.BACKEND_RECOVERED]
 
 
 @pytest.mark.parametrize("to_free_memory", [True, False])

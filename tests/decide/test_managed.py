@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from moetuned.decide import managed
 from moetuned.decide import supervision as sv
 from moetuned.decide.supervision import UP, Ask, Kill, LaunchPlan, Note, Say, Stage, Supervision
-from moetuned.schema.event import EventName, may_close
+from moetuned.schema.event import EventName, is_kind_of, may_close
 
 UNIT = "the unit llama.service"
 SMALL = LaunchPlan(2048)
@@ -25,7 +26,7 @@ def test_a_restart_is_asked_for_once_and_ends_healthy() -> None:
     assert sv.restart(now, SMALL, 11.0) == (now, ())
     now, commands = managed.ended(now, "ended", 12.0, UNIT)
     assert commands == ()
-    now = managed.appeared(now)
+    now, _ = managed.appeared(now)
     assert (now.stage, now.plan, now.next_plan, now.restarts) == (Stage.LOADING, SMALL, None, 1)
     now, commands = sv.healthy(now, 20.0)
     assert isinstance(commands[0], Say)
@@ -51,11 +52,76 @@ def test_what_does_not_end_is_killed_and_what_does_not_appear_is_told() -> None:
 
 def test_a_manager_that_refuses_leaves_it_as_it_was() -> None:
     now, _ = sv.restart(state(), SMALL, 10.0)
-    now, commands = managed.refused(now, "systemctl did not end within 20 s", running=True)
+    now, commands = managed.refused(now, "systemctl did not end within 20 s", 11.0, running=True)
     assert (now.stage, now.plan, now.next_plan) == (Stage.READY, LaunchPlan(8192), None)
     assert isinstance(commands[0], Say)
     assert commands[0].name is EventName.RELIEF_EXHAUSTED
-    assert managed.refused(now, "again", running=True) == (now, ())
+    assert managed.refused(now, "again", 12.0, running=True) == (now, ())
+
+
+@pytest.mark.parametrize("hurry", [True, False])
+def test_one_whose_manager_refused_and_started_it_again_is_not_down(hurry: bool) -> None:
+    now, _ = sv.restart(state(), SMALL, 10.0, hurry=hurry)
+    now, _ = managed.ended(now, "ended", 11.0, UNIT)
+    now, commands = managed.refused(now, "the port is taken", 12.0, running=False)
+    assert (now.stage, commands) == (Stage.STOPPING, ()), "what became of it is not known yet"
+    now, commands = managed.appeared(now)
+    name = EventName.RELIEF_EXHAUSTED if hurry else EventName.BACKEND_NOT_RESTARTED
+    assert commands == (Say(name, "glm could not be restarted: the port is taken; it was started again"),)
+    assert (now.stage, now.plan, now.next_plan, now.restarts, now.down) == (
+        Stage.LOADING, LaunchPlan(8192), None, 0, False,
+    )  # fmt: skip
+    assert (now.refusal, now.restart_began) == (None, None)
+    assert sv.healthy(now, 20.0)[1] == ()
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_one_whose_manager_refused_and_that_does_not_run_is_down(told: bool) -> None:
+    now, _ = managed.ended(sv.restart(state(), SMALL, 10.0)[0], "ended", 11.0, UNIT)
+    assert managed.absent(now) == (now, ()), "the next one is to come"
+    now, _ = managed.refused(now, "the port is taken", 12.0, running=False)
+    assert managed.tick(now, 12.0 + managed.SETTLE_SECONDS - 0.1, UNIT) == (now, ())
+    now, commands = managed.absent(now) if told else managed.tick(now, 12.0 + managed.SETTLE_SECONDS, UNIT)
+    message = "glm could not be restarted: the port is taken; it does not run"
+    assert commands == (Say(EventName.BACKEND_DOWN, message),)
+    assert (now.stage, now.down, now.refusal) == (Stage.STOPPED, True, None)
+    now, commands = managed.appeared(now)
+    assert (now.stage, commands) == (Stage.LOADING, ())
+    assert [each.name for each in sv.healthy(now, 30.0)[1] if isinstance(each, Say)] == [EventName.BACKEND_RECOVERED]
+
+
+def test_its_conversations_are_read_again_also_where_it_was_started_as_before() -> None:
+    now, _ = managed.ended(sv.restart(state(), SMALL, 10.0)[0], "ended", 11.0, UNIT)
+    now, _ = managed.refused(msgspec.structs.replace(now, holds=True), "no", 12.0, running=False)
+    now, commands = sv.healthy(managed.appeared(now)[0], 20.0)
+    assert commands == (sv.RestoreSlots(20.0 + now.timing.restore_seconds),)
+
+
+@given(
+    st.lists(st.sampled_from(["appeared", "ended", "restart", "refused", "absent", "healthy"]) | st.floats(0.1, 300.0))
+)
+def test_down_is_told_only_of_one_that_does_not_run_and_what_was_refused_comes_to_an_end(
+    events: list[str | float],
+) -> None:
+    now, at, runs = state(), 0.0, True
+    for event in events:
+        at += event if isinstance(event, float) else 0.0
+        if event == ("appeared" if runs else "ended") or (event == "absent" and runs):
+            continue
+        runs = {"appeared": True, "ended": False}.get(str(event), runs)
+        event = "refused_gone" if event == "refused" and not runs else event
+        now, commands = _happens(now, event, at)
+        for command in commands:
+            if isinstance(command, Say) and is_kind_of(command.name, EventName.BACKEND_DOWN):
+                assert not runs
+            if isinstance(command, Say) and "could not be restarted" in command.message:
+                assert ("does not run" in command.message) == (not runs)
+        if now.refusal is not None:
+            assert (now.stage, now.kill_at, runs) == (Stage.STOPPING, None, False)
+            assert now.retry_at is not None
+            assert now.retry_at <= at + managed.SETTLE_SECONDS
+    now, _ = managed.tick(now, at + managed.SETTLE_SECONDS, UNIT)
+    assert now.refusal is None
 
 
 def test_one_that_its_owner_stopped_is_nobodys_alarm() -> None:
@@ -68,12 +134,12 @@ def test_one_that_its_owner_has_restarted_is_not_said_to_be_left_stopped() -> No
     now, commands = managed.ended(state(), "ended", 10.0, UNIT, by_owner=True, goes_on=True)
     assert (now.stage, now.down, now.exits) == (Stage.STOPPED, False, ())
     assert commands == (Note("glm ended; somebody stops it or has it restarted"),)
-    assert (managed.appeared(now).stage, managed.appeared(now).down) == (Stage.LOADING, False)
+    assert (managed.appeared(now)[0].stage, managed.appeared(now)[0].down) == (Stage.LOADING, False)
 
 
 def test_one_that_its_owner_stops_while_it_is_restarted_is_not_said_to_be_restarted_for_ever() -> None:
     now, _ = sv.restart(state(), SMALL, 10.0)
-    now = managed.appeared(managed.ended(now, "ended", 11.0, UNIT)[0])
+    now, _ = managed.appeared(managed.ended(now, "ended", 11.0, UNIT)[0])
     now, commands = managed.ended(now, "ended", 12.0, UNIT, by_owner=True)
     message = "glm ended; its owner stopped it, so it is left stopped"
     assert (now.down, commands) == (False, (Say(EventName.BACKEND_NOT_RESTARTED, message),))
@@ -84,7 +150,7 @@ def test_a_crash_loop_is_told_once_more() -> None:
     for at in range(8):
         now, commands = managed.ended(now, "exited with code 1", 10.0 + at, UNIT)
         told += [command for command in commands if isinstance(command, Say)]
-        now = managed.appeared(now)
+        now, _ = managed.appeared(now)
     assert [each.name for each in told] == [EventName.BACKEND_DOWN, EventName.BACKEND_DOWN]
     assert "5 times" in told[1].message
     now, commands = sv.healthy(now, 30.0)
@@ -96,7 +162,7 @@ def _happens(now: Supervision, event: str | float, at: float) -> sv.Moved:
     if isinstance(event, float):
         return managed.tick(now, at, UNIT)
     moves = {
-        "appeared": lambda: (managed.appeared(now), ()),
+        "appeared": lambda: managed.appeared(now),
         "ended": lambda: managed.ended(now, "ended", at, UNIT),
         "by_owner": lambda: managed.ended(now, "ended", at, UNIT, by_owner=True),
         "restart": lambda: sv.restart(now, SMALL, at),
@@ -105,8 +171,9 @@ def _happens(now: Supervision, event: str | float, at: float) -> sv.Moved:
         "call_off": lambda: (sv.call_off(now), ()),
         "idle": lambda: sv.heard(now, 0, at, at),
         "saved": lambda: sv.saved(now, at, 1),
-        "refused": lambda: managed.refused(now, "no", running=True),
-        "refused_gone": lambda: managed.refused(now, "no", running=False),
+        "refused": lambda: managed.refused(now, "no", at, running=True),
+        "refused_gone": lambda: managed.refused(now, "no", at, running=False),
+        "absent": lambda: managed.absent(now),
         "healthy": lambda: sv.healthy(now, at),
     }
     return moves[event]()
@@ -128,6 +195,7 @@ def _happens(now: Supervision, event: str | float, at: float) -> sv.Moved:
                     "saved",
                     "refused",
                     "refused_gone",
+                    "absent",
                     "healthy",
                 ]
             ),

@@ -151,7 +151,7 @@ def test_one_that_would_be_removed_by_its_end_is_left_alone():
 def test_one_that_the_engine_would_start_at_boot_whatever_it_is_told_is_left_running():
     rig = rig_with(FOREIGN)
     rig.engine.knows_update = False
-    with pytest.raises(ServiceError, match=r"unknown flag: --restart.*rename or remove it yourself.*runs as before"):
+    with pytest.raises(ServiceError, match=r"unknown flag: --restart.*rename or remove it yourself"):
         rig.restart(context="2048")
     assert [one["name"] for one in rig.engine.containers] == ["llama"]
     assert rig.engine.running()
@@ -170,7 +170,7 @@ def test_a_container_that_is_in_the_way_is_named(name):
 def test_without_the_image_the_old_one_is_not_even_stopped(what):
     rig = rig_with(what)
     rig.engine.images.clear()
-    with pytest.raises(ServiceError, match="No such image: image; it runs as before"):
+    with pytest.raises(ServiceError, match=r"No such image: image$"):
         rig.restart(context="2048")
     assert not any(line.startswith("stop") for line in rig.engine.history)
     assert len(rig.engine.running()) == 1
@@ -181,7 +181,7 @@ def test_where_the_new_one_does_not_start_the_old_one_comes_back(what):
     rig = rig_with(what)
     before = rig.main_words()
     rig.engine.start_fails = lambda one: "2048" in one["words"]
-    with pytest.raises(ServiceError, match="port is already allocated; it runs as before"):
+    with pytest.raises(ServiceError, match=r"port is already allocated$"):
         rig.restart(context="2048")
     assert rig.main_words() == before
     assert [one["name"] for one in rig.engine.running()] == ["llama"]
