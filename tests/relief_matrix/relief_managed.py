@@ -47,10 +47,10 @@ WELL_SECONDS = 40.0
 _DAEMON = """
 import sys
 from moetuned.decide import managed
-from moetuned.host import service_manager, system_program, systemd_unit, systemd_booted
+from moetuned.host import program_search, systemd_booted, systemd_unit
 directory, variables = sys.argv.pop(1), sys.argv.pop(1)
 systemd_booted.BOOTED = directory
-system_program._DIRECTORIES = (directory + "/programs", *system_program._DIRECTORIES)
+program_search.DIRECTORIES = (directory + "/programs", *program_search.DIRECTORIES)
 systemd_unit.SystemdUnit.__init__.__defaults__ = (variables, None)
 systemd_unit._ACT_SECONDS, systemd_unit.LOOK_SECONDS = {act}, {look}
 managed.APPEAR_SECONDS = {appear}
