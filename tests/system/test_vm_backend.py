@@ -151,13 +151,12 @@ def test_heat_over_a_reboot(start: Start, serving: Path, models: Path, step: Ste
         machine.until("journalctl -b -u moetuned | grep -q 'experts that nobody is known to use'", 300)
         machine.run(ask, 300)
         machine.until("ls /var/lib/moetuned/heat/*", 600)
-        machine.run("systemctl restart moetuned", 180)
-        learned = machine.run("sha256sum /var/lib/moetuned/heat/*")
+        assert "learned in" in machine.run("moetunectl residency /models/glm.gguf --experts")
     with step("a reboot: both units are up, and the model is warmed with what was learned"):
         machine.reboot()
         until_idle(machine)
         machine.until("""moetunectl status --json | grep -Eq '"state": ?"done"'""", 240)
-        assert learned.split()[0] in machine.run("sha256sum /var/lib/moetuned/heat/*")
-        assert view(machine)["warm"]["state"] == "done"
+        detail = view(machine)["warm"]["detail"]
+        print(f"   {detail}")
+        assert "of experts that were used" in detail
         assert "learned in" in machine.run("moetunectl residency /models/glm.gguf --experts")
-        print("   " + view(machine)["warm"]["detail"])
