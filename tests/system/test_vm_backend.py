@@ -151,7 +151,6 @@ def test_heat_over_a_reboot(start: Start, serving: Path, models: Path, step: Ste
         machine.until("journalctl -b -u moetuned | grep -q 'experts that nobody is known to use'", 300)
         machine.run(ask, 300)
         machine.until("ls /var/lib/moetuned/heat/*", 600)
-        assert "learned in" in machine.run("moetunectl residency /models/glm.gguf --experts")
     with step("a reboot: both units are up, and the model is warmed with what was learned"):
         machine.reboot()
         until_idle(machine)
@@ -159,4 +158,3 @@ def test_heat_over_a_reboot(start: Start, serving: Path, models: Path, step: Ste
         detail = view(machine)["warm"]["detail"]
         print(f"   {detail}")
         assert "of experts that were used" in detail
-        assert "learned in" in machine.run("moetunectl residency /models/glm.gguf --experts")
