@@ -201,13 +201,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
     """The lane that comes to a test first runs it."""
     if TAKEN is None:
         return None
     try:
         Path(TAKEN, hashlib.sha256(item.nodeid.encode()).hexdigest()).touch(exist_ok=False)
     except FileExistsError:
+        # What the test before left set up for this one (its module, say) may not be what the next needs; pytest leaves that to the test.
+        item.session._setupstate.teardown_exact(nextitem)
         return True
     return None
 
