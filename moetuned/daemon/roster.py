@@ -169,6 +169,9 @@ class Roster:
 
         def say(name: EventName, message: str) -> None:
             supervisor = watched.supervisor
+            if name is EventName.RELIEF_EXHAUSTED and watched.detector.memory.memory not in relief.NEAR:
+                # Memory is enough meanwhile, which was told before: nothing would end it.
+                name = EventName.BACKEND_NOT_RESTARTED
             self._say(
                 name,
                 watched.name,
