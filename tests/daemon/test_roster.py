@@ -267,6 +267,17 @@ def test_relief_is_not_said_to_be_exhausted_after_memory_recovered(
     assert rig.said[-1][0] is name
 
 
+def test_what_was_told_of_a_process_that_hung_is_left_open_when_that_ends(rig: Rig) -> None:
+    rig.configure(GLM)
+    watched = rig.roster.get("glm")
+    rig.roster.follow(rig.clock.now)
+    assert watched.process is not None
+    watched.hung_told = True
+    rig.end(0)
+    rig.roster.follow(rig.clock.now)
+    assert (watched.hung_told, rig.left_open) == (False, ["glm"])
+
+
 def test_what_an_entry_told_before_it_changed_is_left_open(rig: Rig) -> None:
     rig.configure(Backend("glm", url="http://127.0.0.1:8080"), Backend("other"))
     assert rig.left_open == []
