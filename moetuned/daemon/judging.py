@@ -16,7 +16,7 @@ from moetuned.daemon.watched import Watched
 from moetuned.decide import detector, left_open, signals
 from moetuned.decide.detector_settings import DetectorSettings
 from moetuned.decide.memory_headroom import memory_under_each, memory_view
-from moetuned.decide.supervision import Stage
+from moetuned.decide.supervision import Stage, answers
 from moetuned.decide.tick_interval import HTTP_FRESH_SECONDS
 from moetuned.decide.window import WINDOW_SECONDS, Window, next_window
 from moetuned.host.clock import Clock
@@ -163,16 +163,18 @@ class Judge:
         """Tell the end of what was told to have begun before it was watched from here, once it is sure to be over: else it would never be."""
         http = None if watched.sample is None else watched.sample.http
         ready = http is not None and http.health == "ok"
+        restarting = watched.supervisor is not None and watched.supervisor.restarting
         ends: dict[EventName, str] = {}  # one may end two
         for told in [about for about in self._well_since if about not in self._announcer.left_open]:
             del self._well_since[told]
         for about in sorted(pair for pair in self._announcer.left_open if pair[0] == watched.name):
-            if not left_open.is_well(about[1], watched.verdict, ready=ready):
+            nothing = left_open.came_to_nothing(about[1], watched.verdict, restarting=restarting)
+            if not nothing and not left_open.is_well(about[1], watched.verdict, ready=ready):
                 self._well_since.pop(about, None)
             elif now - self._well_since.setdefault(about, now) >= left_open.SURE_SECONDS:
-                ends.update([left_open.end_of(about[1])])
+                ends.update([left_open.NOTHING if nothing else left_open.end_of(about[1])])
         for name, message in ends.items():
-            self._announcer.say(name, watched.name, message)
+            self._announcer.say(name, watched.name, message, restarting=False)
 
     @staticmethod
     def _note_cache(watched: Watched, now: float) -> None:
@@ -246,6 +248,8 @@ def _tells(watched: Watched, begun: detector.Begun, *, oom_killed: bool) -> bool
         return watched.hung_told
     if name == EventName.BACKEND_RECOVERED and watched.hung_told:
         watched.hung_told = False
+        if watched.supervisor is not None:
+            watched.supervisor.state = answers(watched.supervisor.state)
         return True
     if watched.supervisor is not None:
         return False

@@ -169,6 +169,9 @@ class Roster:
 
         def say(name: EventName, message: str) -> None:
             supervisor = watched.supervisor
+            if name is EventName.RELIEF_EXHAUSTED and watched.detector.memory.memory not in relief.NEAR:
+                # Memory is enough meanwhile, which was told before: nothing would end it.
+                name = EventName.BACKEND_NOT_RESTARTED
             self._say(
                 name,
                 watched.name,
@@ -277,7 +280,7 @@ class Roster:
                 self._take(watched, supervisor, now)
             return
         if watched.process is not None:
-            watched.forget_process(now)
+            self._forget_process(watched, now)
         if watched.main is not None:
             watched.forget_baseline()
         watched.main = supervisor.identity
@@ -293,12 +296,17 @@ class Roster:
         watched.young_until = now + YOUNG_SECONDS
         self._next_discovery = min(self._next_discovery, now + DISCOVER_YOUNG_SECONDS)
 
+    def _forget_process(self, watched: Watched, now: float) -> None:
+        if watched.hung_told:  # Nobody else sees to the end of that: a restart by its owner tells nothing.
+            self._leave_open(watched.name)
+        watched.forget_process(now)
+
     def _forget_if_ended(self, watched: Watched, now: float) -> None:
         if watched.process is not None and has_ended(watched.process):
             if watched.supervisor is None:
                 log.info("%s: process %d ended", watched.name, watched.process.pid)
                 self._baselines.forget(watched.process)
-            watched.forget_process(now)
+            self._forget_process(watched, now)
 
     # Finding
 
@@ -353,7 +361,7 @@ class Roster:
             if own and watched.process is not None and watched.process in gone:
                 by = gone[watched.process]
                 log.info("%s: process %d no longer listens, process %d does", watched.name, watched.process.pid, by)
-                watched.forget_process(now)
+                self._forget_process(watched, now)
 
     def _readdress(self, watched: Watched, found: discovery.FoundBackend) -> None:
         """The same process, elsewhere to be asked or not at all."""

@@ -23,7 +23,9 @@ from moetuned.host.processes import CLOCK_TICKS, ProcessHandle, ProcessIdentity,
 from moetuned.host.service import Service, ServiceError, ServiceState
 from moetuned.schema.backend_description import BackendDescription
 from moetuned.schema.config import Backend
+from moetuned.schema.event import EventName
 from moetuned.schema.supervise import SuperviseUnit
+from moetuned.state import backend_record
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +85,8 @@ class ServiceSupervisor(Supervisor):
         """Processes in its unit that its manager has not named yet: `_unnamed_looks` when each was found, and monotonic seconds until when it may."""
         self._unnamed_looks = 0
         """How often its manager, when it was not changing anything, was asked."""
+        self._asked_of_running = False
+        """Whether its process ran when the last restart was asked for."""
         self._hung: ProcessIdentity | None = None
         """The last process that hung and that its manager was asked to restart for that."""
 
@@ -95,6 +99,11 @@ class ServiceSupervisor(Supervisor):
     def who(self) -> str:
         """See `Supervisor`."""
         return self._service.what
+
+    @property
+    def _restarting(self) -> str:
+        """The key of the work that asks for a restart."""
+        return f"restarting {self.who}"
 
     @property
     def unknown(self) -> str | None:
@@ -161,6 +170,8 @@ class ServiceSupervisor(Supervisor):
     def hung(self) -> None:
         """See `Supervisor`."""
         self._hung = self.identity
+        if self.state.stage in sv.UP:
+            self.say(EventName.BACKEND_RESTARTING, f"{self.config.name} is restarted: it hung")
         super().hung()
 
     def kill(self) -> None:
@@ -270,7 +281,7 @@ class ServiceSupervisor(Supervisor):
         self._conclude_exit(state)
         self._follow_comeback(state)
         if state.pid is None and not state.changing:
-            self._do(managed.absent(self.state))
+            self._conclude_restart(state)
         if state.pid is None or (self.identity is not None and self.identity.pid == state.pid):
             return
         identity = identify(state.pid)
@@ -304,21 +315,36 @@ class ServiceSupervisor(Supervisor):
             how = None if state.on_purpose else state.ended  # what is said of how it ended is of the one before
             self._do(managed.stays_away(self.state, how, self.who))
 
+    def _conclude_restart(self, state: ServiceState) -> None:
+        """None runs, and none is being started: what became of the restart under way is known, unless its manager is still at it."""
+        asked, refusal = self.state.stage is sv.Stage.STOPPING, self.state.refusal
+        if not asked or self._workers.in_flight(self._restarting):
+            return
+        # What a refused restart itself told to end looks as if somebody had stopped it.
+        by_owner = state.stopped_by_owner and (refusal is None or not self._asked_of_running)
+        self._do(managed.absent(self.state, by_owner=by_owner))
+        if self.state.stage is sv.Stage.STOPPED:
+            self._note_failure(refusal or managed.STOPPED_MEANWHILE)
+        self._note_over()
+
+    def _go_on(self, record: backend_record.BackendRecord) -> None:
+        """See `Supervisor`: whether the next one runs, or will, is its manager's to say."""
+        super()._go_on(record)
+        if record.ending and record.next_plan is not None:
+            self._unfinished = record.next_plan, record.relief_at is not None
+
     def _end_again(self, next_plan: sv.LaunchPlan, *, hurry: bool) -> None:
         """See `Supervisor`: what its manager makes of that restart is asked before; it may be under way, or even done."""
         self._unfinished = (next_plan, hurry)
 
     def _finish(self, state: ServiceState) -> None:
-        """Do what is left of a restart that an earlier daemon had begun, where the process from before still runs."""
+        """Do what is left of a restart that an earlier daemon had begun: where the process from before does not run, wait for the next one."""
         unfinished, self._unfinished = self._unfinished, None
-        if (
-            unfinished is None
-            or self.identity is None
-            or (state.pid_known and state.pid not in (None, self.identity.pid))
-        ):
+        own = None if self.identity is None else self.identity.pid
+        if unfinished is None or (state.pid_known and state.pid not in (None, own)):
             return
         now, (plan, hurry) = self._clock.monotonic(), unfinished
-        if state.changing:
+        if state.changing or own is None:
             self.state = managed.goes_on(self.state, plan, now, hurry=hurry)
         elif not state.pid_known or state.pid is not None:
             self._do(sv.restart(self.state, plan, now, hurry=hurry))
@@ -352,12 +378,11 @@ class ServiceSupervisor(Supervisor):
         self._look()
 
     def _ask(self, plan: sv.LaunchPlan) -> None:
+        self._asked_of_running = self.process is not None
         values = {name: text for name, text in values_of(plan).items() if name in self._settable}
         log.info("%s: asking for a restart of %s with %s", self.config.name, self.who, values)
         service = self._service
-        if not self._workers.submit(
-            Lane.MANAGER, f"restarting {self.who}", lambda: service.restart(values), self._asked
-        ):
+        if not self._workers.submit(Lane.MANAGER, self._restarting, lambda: service.restart(values), self._asked):
             self._refused("an earlier restart has not been answered yet")
 
     def _asked(self, _done: None, error: BaseException | None) -> None:
@@ -372,16 +397,19 @@ class ServiceSupervisor(Supervisor):
     def _refused(self, why: str) -> None:
         if self.process is not None:
             self._ended(self.process)  # The loop may not have come to it yet.
-        if self.state.stage is sv.Stage.STOPPING:
-            self._note_failure(why)
-        self._restart_at = None
+        if self.state.stage is not sv.Stage.STOPPING:  # The next process was seen before the answer came.
+            log.warning("%s: after it was asked for a restart: %s", self.config.name, why)
+            return
+        self._note_failure(why)
         self._do(managed.refused(self.state, why, self._clock.monotonic(), running=self.process is not None))
         self._note_over()
 
     def _note_over(self) -> None:
-        """Where its process from before runs on, a later daemon must not take the restart that was given up for one to finish."""
+        """A later daemon must not take a restart that was given up for one to finish, whether its process from before runs on or not."""
         record = self._recorded
-        if record is not None and record.ending and self.state.stage is not sv.Stage.STOPPING:
+        if self.state.stage is sv.Stage.STOPPED:
+            self._forget_record()
+        elif record is not None and record.ending and self.state.stage is not sv.Stage.STOPPING:
             over = msgspec.structs.replace(record, ending=False, next_plan=None, relief_at=None)
             self._amend(over, "that its restart is given up")
 

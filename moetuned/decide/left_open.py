@@ -1,4 +1,4 @@
-"""What was told to have begun before moetuned was started anew, or a backend's entry was changed, and whose end was not seen: when that is over,
+"""What was told to have begun before moetuned was started anew, a backend's entry was changed, or its process that hung ended, and whose end was not seen: when that is over,
 and what is said then.
 """
 
@@ -34,10 +34,22 @@ def is_well(begun: EventName, verdict: Verdict, *, ready: bool) -> bool:
             return ready and not any(reason.signal == "hung" for reason in verdict.reasons)
 
 
+def came_to_nothing(begun: EventName, verdict: Verdict, *, restarting: bool) -> bool:
+    """Whether it is a restart after which nothing runs. `restarting`: one goes on, or what became of it is not known yet."""
+    return begun is EventName.BACKEND_RESTARTING and verdict.phase is Phase.ABSENT and not restarting
+
+
+NOTHING = (
+    EventName.BACKEND_NOT_RESTARTED,
+    "it does not run; that it is restarted was told before moetuned was started anew, or the entry of this backend changed",
+)
+"""What is said then, which is no end of its own."""
+
+
 def end_of(begun: EventName) -> tuple[EventName, str]:
     """The event that ends it, and its message. Raises KeyError for what has no end."""
     name, now = _END[begun]
     return (
         name,
-        f"{now}; that this was not so was told before moetuned was started anew, or the entry of this backend changed",
+        f"{now}; that this was not so was told before moetuned was started anew, the entry of this backend changed, or its process that hung ended",
     )

@@ -21,6 +21,8 @@ SETTLE_SECONDS = 15.0
 """After a restart was refused and the old process has ended, one that is started again as before must appear within this time; its manager
 may say earlier that there is none. Who runs by a script is only looked for, every 5 s."""
 
+STOPPED_MEANWHILE = "its owner stopped it meanwhile, so it is left stopped"
+
 ASK_AGAIN_SECONDS = 0.5
 """While its manager prepares a restart, it is looked this often whether the old process may be killed yet."""
 
@@ -39,12 +41,18 @@ def appeared(state: Supervision) -> Moved:
 
 
 def goes_on(state: Supervision, plan: LaunchPlan, now: float, *, hurry: bool = True) -> Supervision:
-    """Its manager is restarting it with this plan already, as an earlier daemon had asked. `hurry`: because memory ran out."""
-    if state.stage not in (Stage.LOADING, *UP):
+    """Its manager is restarting it with this plan already, as an earlier daemon had asked. `hurry`: because memory ran out.
+
+    Where the process from before has ended (the stage is stopped), the next one must appear in time, as in any restart.
+    """
+    if state.stage not in (Stage.STOPPED, Stage.LOADING, *UP):
         return state
+    runs = state.stage is not Stage.STOPPED
     state = _replace(
         _gone(state, down=state.down), stage=Stage.STOPPING, next_plan=plan, restart_began=now, hurry=hurry
     )
+    if not runs:
+        return _replace(state, retry_at=now + APPEAR_SECONDS)
     return _replace(state, kill_at=now + state.timing.terminate_seconds)
 
 
@@ -114,10 +122,17 @@ def refused(state: Supervision, why: str, now: float, *, running: bool) -> Moved
     return _replace(state, kill_at=None, retry_at=now + SETTLE_SECONDS, refusal=why), ()
 
 
-def absent(state: Supervision) -> Moved:
-    """Its manager says that no process of it runs, and that none is being started: what became of a restart that it refused is known."""
-    if state.stage is not Stage.STOPPING or state.refusal is None:
+def absent(state: Supervision, *, by_owner: bool = False) -> Moved:
+    """Its manager says that no process of it runs, and that none is being started: what became of a restart that it refused is known.
+
+    `by_owner`: that is so because somebody wants it, which is the end of a restart that was not refused, too, and nobody's alarm.
+    """
+    if state.stage is not Stage.STOPPING or state.kill_at is not None or (state.refusal is None and not by_owner):
         return state, ()
+    if by_owner:
+        why = state.refusal or STOPPED_MEANWHILE
+        message = f"{state.backend} could not be restarted: {why}"
+        return _gone(state, down=state.down), (Say(EventName.BACKEND_NOT_RESTARTED, message),)
     message = f"{state.backend} could not be restarted: {state.refusal}; it does not run"
     return _gone(state, down=True), (Say(EventName.BACKEND_DOWN, message),)
 

@@ -243,6 +243,11 @@ def hung(state: Supervision, now: float) -> Moved:
     )
 
 
+def answers(state: Supervision) -> Supervision:
+    """One that hung answers again although nobody restarted it, and that was told: what comes next is news."""
+    return _replace(state, down=False) if state.stage in UP else state
+
+
 def drain(
     state: Supervision,
     plan: LaunchPlan,

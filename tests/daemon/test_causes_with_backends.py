@@ -99,7 +99,8 @@ def test_one_whose_model_is_gone_is_not_restarted_and_goes_on_answering(
 
         restart()
         daemon.until(lambda _: daemon.event_names(), "it is told")
-        assert daemon.event_names() == ["relief_exhausted" if cause == "relief" else "backend_not_restarted"]
+        # Also where it was to free memory: that is enough here, so that nothing would end relief_exhausted.
+        assert daemon.event_names() == ["backend_not_restarted"]
         assert f"its model {model} is not there; it goes on as it is" in daemon.snapshot.events[0].message
         daemon.turn()
         daemon.until(daemon.phase_is("glm", "idle"), "it answers")

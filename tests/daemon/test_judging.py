@@ -346,9 +346,11 @@ def test_one_that_hangs_is_told_also_of_a_supervised_one(rig: Rig, supervised: b
     rig.look(3, http=BUSY)
     assert rig.names() == [EventName.BACKEND_HUNG]
     assert "restart it. moetuned does" in rig.events.since(None)[0].message
+    rig.owner.state = msgspec.structs.replace(rig.owner.state, down=True)  # Its manager refused to restart it.
     rig.write("/proc/10/io", "read_bytes: 4096\n")
     rig.look(2, http=BUSY)
     assert rig.names() == [EventName.BACKEND_HUNG, EventName.BACKEND_RECOVERED]
+    assert rig.owner.state.down != supervised, "that it ends later is news"
 
 
 def test_one_that_is_frozen_is_not_told_to_hang(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -431,6 +433,19 @@ def test_what_an_earlier_daemon_left_open_is_ended_once_it_is_sure_to_be_over(ri
     assert sorted(sum(ended, ())) == [event.id for event in rig.events.since(None)[:3]]
     rig.look(100)
     assert len(rig.names()) == 5
+
+
+def test_a_restart_that_an_earlier_daemon_left_open_ends_also_where_nothing_runs(rig: Rig) -> None:
+    left_by_an_earlier_daemon(rig, EventName.BACKEND_RESTARTING)
+    rig.watched.forget_process(rig.clock.now)
+    rig.watched.main = None
+    rig.look(int(SURE_SECONDS) - 5, http={})
+    assert rig.names() == [EventName.BACKEND_RESTARTING]
+    rig.look(10, http={})
+    begun, over = rig.events.since(None)
+    assert (over.name, over.ended) == (EventName.BACKEND_NOT_RESTARTED, (begun.id,))
+    rig.look(100, http={})
+    assert len(rig.names()) == 2
 
 
 def test_what_was_left_open_once_more_is_waited_for_as_long(rig: Rig) -> None:

@@ -18,6 +18,7 @@ from moetuned.daemon.model_care import ModelCare
 from moetuned.daemon.probing import Probing
 from moetuned.daemon.roster import Roster
 from moetuned.decide import detector
+from moetuned.decide.detector_memory import MemoryAxis
 from moetuned.decide.supervision import LaunchPlan
 from moetuned.host.cgroup import MemoryCgroup
 from moetuned.host.processes import ProcessIdentity
@@ -26,6 +27,7 @@ from moetuned.schema.config import Backend, Config, Context, Watch
 from moetuned.schema.event import EventName
 from moetuned.schema.sample import BackendSample
 from moetuned.schema.supervise import SuperviseProcess, SuperviseUnit
+from moetuned.schema.verdict import MemoryState
 from moetuned.state import backend_record
 
 GLM = Backend("glm", supervise=SuperviseProcess(command=["server", "-c", "{context}"]), url="http://127.0.0.1:8080")
@@ -249,6 +251,31 @@ def test_it_is_told_whether_a_restart_goes_on(rig: Rig) -> None:
     rig.end(1, 1)
     told = [(name, restarting) for (name, *_), restarting in zip(rig.said, rig.restarting, strict=True)]
     assert told[1:] == [(EventName.BACKEND_NOT_RESTARTED, True), (EventName.BACKEND_DOWN, False)]
+
+
+@pytest.mark.parametrize(("memory", "name"), [
+    (MemoryState.NEAR_LIMIT, EventName.RELIEF_EXHAUSTED), (MemoryState.OK, EventName.BACKEND_NOT_RESTARTED),
+])  # fmt: skip
+def test_relief_is_not_said_to_be_exhausted_after_memory_recovered(
+    rig: Rig, memory: MemoryState, name: EventName
+) -> None:
+    """That the old process ended may have been enough, and memory_recovered is told once."""
+    rig.configure(GLM)
+    watched = rig.roster.get("glm")
+    watched.detector = msgspec.structs.replace(watched.detector, memory=MemoryAxis(memory))
+    watched.supervisor.say(EventName.RELIEF_EXHAUSTED, "glm could not be restarted: no")
+    assert rig.said[-1][0] is name
+
+
+def test_what_was_told_of_a_process_that_hung_is_left_open_when_that_ends(rig: Rig) -> None:
+    rig.configure(GLM)
+    watched = rig.roster.get("glm")
+    rig.roster.follow(rig.clock.now)
+    assert watched.process is not None
+    watched.hung_told = True
+    rig.end(0)
+    rig.roster.follow(rig.clock.now)
+    assert (watched.hung_told, rig.left_open) == (False, ["glm"])
 
 
 def test_what_an_entry_told_before_it_changed_is_left_open(rig: Rig) -> None:

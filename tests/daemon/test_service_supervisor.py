@@ -14,7 +14,12 @@ from moetuned.daemon import pausing, recorded
 from moetuned.daemon import service_supervisor as module
 from moetuned.daemon.loop import Loop
 from moetuned.daemon.pausing import PAUSE_AGAIN_SECONDS, PAUSE_SECONDS
-from moetuned.daemon.service_supervisor import LOOK_SECONDS, LOOK_SELDOM_SECONDS, ServiceSupervisor
+from moetuned.daemon.service_supervisor import (
+    LOOK_LATER_SECONDS,
+    LOOK_SECONDS,
+    LOOK_SELDOM_SECONDS,
+    ServiceSupervisor,
+)
 from moetuned.decide.managed import APPEAR_SECONDS, SETTLE_SECONDS
 from moetuned.decide.supervision import LaunchPlan, Stage, Timing
 from moetuned.host.processes import ProcessHandle, ProcessIdentity, is_alive
@@ -229,7 +234,9 @@ def test_one_that_hangs_is_restarted_by_its_manager(rig: Rig) -> None:
     rig.end(first)
     rig.workers.finish("asking about", really=True)
     rig.supervisor.healthy()
-    assert [name for name, _ in rig.said] == [EventName.BACKEND_RESTARTED, EventName.BACKEND_RECOVERED]
+    assert [name for name, _ in rig.said] == [
+        EventName.BACKEND_RESTARTING, EventName.BACKEND_RESTARTED, EventName.BACKEND_RECOVERED,
+    ]  # fmt: skip
     assert [one.why for one in rig.supervisor.restarts] == ["it hung"]
 
 
@@ -370,6 +377,107 @@ def test_one_that_does_not_run_after_a_refusal_is_down(rig: Rig, known: bool) ->
     assert [name for name, _ in rig.said[2:]] == [EventName.BACKEND_RECOVERED]
 
 
+def passes(rig: Rig, seconds: float) -> None:
+    """Time goes by, and its manager answers."""
+    until = rig.clock.now + seconds
+    while rig.clock.now < until:
+        rig.clock.now += LOOK_SECONDS
+        rig.supervisor.tick()
+        while rig.workers.in_flight(f"asking about {UNIT}"):
+            rig.look()
+
+
+def test_one_that_its_owner_stops_while_it_is_restarted_is_not_down(rig: Rig) -> None:
+    first = running(rig)
+    rig.supervisor.restart_by_hand(LaunchPlan(2048))
+    rig.service.state = ServiceState(pid=None, stopped_by_owner=True)
+    rig.end(first)
+    rig.look()
+    assert rig.supervisor.state.stage is Stage.STOPPING, "its manager has not answered yet"
+    rig.workers.finish("restarting", really=True)
+    passes(rig, 2 * APPEAR_SECONDS)
+    message = "glm could not be restarted: its owner stopped it meanwhile, so it is left stopped"
+    assert rig.said[1:] == [(EventName.BACKEND_NOT_RESTARTED, message)]
+    assert rig.supervisor.restarts[-1].failed is not None
+    assert not rig.supervisor.restarting
+    nothing_is_left_to_finish(rig)
+
+
+def test_one_that_its_owner_stopped_and_that_is_not_started_by_hand_is_not_down(rig: Rig) -> None:
+    first = running(rig)
+    rig.service.state = ServiceState(pid=None, stopped_by_owner=True)
+    rig.end(first)
+    rig.look()
+    rig.service.refusal = f"{UNIT} does not run because somebody wants that; moetuned does not start it"
+    rig.supervisor.restart_by_hand(LaunchPlan(2048))
+    rig.workers.finish("restarting", really=True)
+    passes(rig, 2 * APPEAR_SECONDS)
+    assert rig.said[1:] == [(EventName.BACKEND_NOT_RESTARTED, f"glm could not be restarted: {rig.service.refusal}")]
+
+
+def test_what_a_refused_restart_ended_was_not_stopped_by_its_owner(rig: Rig) -> None:
+    refused_after_its_end(rig)
+    rig.service.state = ServiceState(pid=None, stopped_by_owner=True)
+    rig.look()
+    assert [name for name, _ in rig.said[1:]] == [EventName.BACKEND_DOWN]
+    nothing_is_left_to_finish(rig)
+
+
+def test_a_refusal_that_comes_after_the_next_process_is_in_the_log(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    first = running(rig)
+    rig.supervisor.restart_by_hand(LaunchPlan(2048))
+    rig.end(first)
+    rig.run_as(200)
+    rig.look()
+    rig.service.refusal = "restart.sh exited with code 1"
+    rig.workers.finish("restarting", really=True)
+    assert "restart.sh exited with code 1" in caplog.text
+    rig.supervisor.healthy()
+    assert [name for name, _ in rig.said] == [EventName.BACKEND_RESTARTING, EventName.BACKEND_RESTARTED]
+    assert rig.supervisor.restarts[-1].took_seconds is not None
+
+
+def killed_while_it_was_restarted(rig: Rig) -> None:
+    """The daemon was, and the process from before ended."""
+    running(rig)
+    rig.supervisor.restart_by_hand(LaunchPlan(2048))
+    rig.workers.finish("restarting", really=True)
+    rig.supervisor.let_go()
+    rig.workers.jobs.clear()
+    rig.spawn.adoptable.clear()
+    rig.said.clear()
+    rig.service.state = ServiceState(pid=None, ended="exited with code 1")
+    rig.supervisor = rig.make()
+    rig.supervisor.start()
+
+
+def test_a_restart_that_an_earlier_daemon_had_begun_and_that_ends_in_nothing_is_told_once(rig: Rig) -> None:
+    killed_while_it_was_restarted(rig)
+    passes(rig, 2 * APPEAR_SECONDS)
+    assert [name for name, _ in rig.said] == [EventName.BACKEND_DOWN]
+    assert f"{UNIT} ended it and did not start it again" in rig.said[0][1]
+    rig.supervisor.let_go()
+    rig.supervisor = rig.make()
+    rig.supervisor.start()
+    passes(rig, 2 * APPEAR_SECONDS)
+    assert len(rig.said) == 1
+
+
+@pytest.mark.parametrize("seconds", [0.0, 60.0])
+def test_a_restart_that_an_earlier_daemon_had_begun_may_still_come_to_its_end(rig: Rig, seconds: float) -> None:
+    """One that runs already when it is looked at may do so for days: that is told as what was left open is."""
+    killed_while_it_was_restarted(rig)
+    passes(rig, seconds)
+    process = FakeProcess(200, [])
+    rig.spawn.adoptable[process.identity] = process
+    rig.service.state = ServiceState(pid=200)
+    passes(rig, LOOK_SECONDS if seconds == 0 else LOOK_LATER_SECONDS)
+    rig.supervisor.healthy()
+    assert [name for name, _ in rig.said] == ([EventName.BACKEND_RESTARTED] if seconds else [])
+    assert rig.supervisor.state.plan.context_length == 2048
+    assert rig.supervisor.adopted == (not seconds)
+
+
 @pytest.mark.parametrize("to_free_memory", [True, False])
 def test_a_refusal_of_what_an_earlier_daemon_had_begun_is_told_as_what_it_is(rig: Rig, to_free_memory: bool) -> None:
     running(rig)
@@ -409,6 +517,7 @@ def test_one_that_hangs_is_restarted_by_its_manager_and_only_asked_for_once(rig:
     rig.service.refusal = "systemctl did not end within 20 s"
     rig.workers.finish("restarting", really=True)
     assert rig.supervisor.state.stage is Stage.READY
+    assert [name for name, _ in rig.said] == [EventName.BACKEND_RESTARTING, EventName.BACKEND_NOT_RESTARTED]
     assert not rig.supervisor.ends_hung
     rig.service.refusal = None
     rig.end(first)

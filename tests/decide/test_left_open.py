@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from moetuned.decide.left_open import end_of, is_well
-from moetuned.schema.event import EventName, begun_by, general, has_end
+from moetuned.decide.left_open import NOTHING, came_to_nothing, end_of, is_well
+from moetuned.schema.event import EventName, begun_by, general, has_end, may_close
 from moetuned.schema.verdict import MemoryState, Paging, Phase, Reason, Verdict
 
 WELL = Verdict("glm", 1.0, Phase.IDLE, Paging.STEADY, MemoryState.OK)
@@ -43,3 +43,12 @@ def test_nothing_is_over_by_what_is_unknown(begun: EventName) -> None:
 )
 def test_what_is_seen_goes_on(begun: EventName, verdict: Verdict) -> None:
     assert not is_well(begun, verdict, ready=True)
+
+
+@pytest.mark.parametrize("begun", BEGUN)
+def test_only_a_restart_comes_to_nothing_and_only_where_none_goes_on(begun: EventName) -> None:
+    gone = Verdict("glm", 1.0, Phase.ABSENT)
+    assert came_to_nothing(begun, gone, restarting=False) == (begun in may_close(NOTHING[0]))
+    assert not came_to_nothing(begun, gone, restarting=True)
+    for phase in (Phase.UNKNOWN, Phase.LOADING, Phase.IDLE):
+        assert not came_to_nothing(begun, Verdict("glm", 1.0, phase), restarting=False)

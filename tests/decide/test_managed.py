@@ -98,7 +98,10 @@ def test_its_conversations_are_read_again_also_where_it_was_started_as_before() 
 
 
 @given(
-    st.lists(st.sampled_from(["appeared", "ended", "restart", "refused", "absent", "healthy"]) | st.floats(0.1, 300.0))
+    st.lists(
+        st.sampled_from(["appeared", "ended", "restart", "refused", "absent", "stopped", "healthy"])
+        | st.floats(0.1, 300.0)
+    )
 )
 def test_down_is_told_only_of_one_that_does_not_run_and_what_was_refused_comes_to_an_end(
     events: list[str | float],
@@ -106,7 +109,7 @@ def test_down_is_told_only_of_one_that_does_not_run_and_what_was_refused_comes_t
     now, at, runs = state(), 0.0, True
     for event in events:
         at += event if isinstance(event, float) else 0.0
-        if event == ("appeared" if runs else "ended") or (event == "absent" and runs):
+        if event == ("appeared" if runs else "ended") or (event in ("absent", "stopped") and runs):
             continue
         runs = {"appeared": True, "ended": False}.get(str(event), runs)
         event = "refused_gone" if event == "refused" and not runs else event
@@ -115,7 +118,8 @@ def test_down_is_told_only_of_one_that_does_not_run_and_what_was_refused_comes_t
             if isinstance(command, Say) and is_kind_of(command.name, EventName.BACKEND_DOWN):
                 assert not runs
             if isinstance(command, Say) and "could not be restarted" in command.message:
-                assert ("does not run" in command.message) == (not runs)
+                by_owner = event == "stopped"
+                assert ("does not run" in command.message or by_owner) == (not runs)
         if now.refusal is not None:
             assert (now.stage, now.kill_at, runs) == (Stage.STOPPING, None, False)
             assert now.retry_at is not None
@@ -143,6 +147,25 @@ def test_one_that_its_owner_stops_while_it_is_restarted_is_not_said_to_be_restar
     now, commands = managed.ended(now, "ended", 12.0, UNIT, by_owner=True)
     message = "glm ended; its owner stopped it, so it is left stopped"
     assert (now.down, commands) == (False, (Say(EventName.BACKEND_NOT_RESTARTED, message),))
+
+
+def test_one_that_its_owner_stopped_meanwhile_is_not_waited_for() -> None:
+    now, _ = sv.restart(state(), SMALL, 10.0)
+    assert managed.absent(now, by_owner=True) == (now, ()), "the old process is not known to have ended"
+    now, commands = managed.absent(managed.ended(now, "ended", 11.0, UNIT)[0], by_owner=True)
+    message = "glm could not be restarted: its owner stopped it meanwhile, so it is left stopped"
+    assert commands == (Say(EventName.BACKEND_NOT_RESTARTED, message),)
+    assert (now.stage, now.down, now.restart_began) == (Stage.STOPPED, False, None)
+
+
+def test_what_an_earlier_daemon_had_restarted_must_appear_in_time() -> None:
+    now = managed.goes_on(state(Stage.STOPPED), SMALL, 10.0, hurry=False)
+    assert (now.stage, now.next_plan, now.kill_at) == (Stage.STOPPING, SMALL, None)
+    assert managed.tick(now, 9.0 + managed.APPEAR_SECONDS, UNIT) == (now, ())
+    _, commands = managed.tick(now, 10.0 + managed.APPEAR_SECONDS, UNIT)
+    assert [each.name for each in commands if isinstance(each, Say)] == [EventName.BACKEND_DOWN]
+    now, _ = managed.appeared(now)
+    assert [each.name for each in sv.healthy(now, 20.0)[1] if isinstance(each, Say)] == [EventName.BACKEND_RESTARTED]
 
 
 def test_a_crash_loop_is_told_once_more() -> None:
@@ -174,6 +197,7 @@ def _happens(now: Supervision, event: str | float, at: float) -> sv.Moved:
         "refused": lambda: managed.refused(now, "no", at, running=True),
         "refused_gone": lambda: managed.refused(now, "no", at, running=False),
         "absent": lambda: managed.absent(now),
+        "stopped": lambda: managed.absent(now, by_owner=True),
         "healthy": lambda: sv.healthy(now, at),
     }
     return moves[event]()
@@ -196,6 +220,7 @@ def _happens(now: Supervision, event: str | float, at: float) -> sv.Moved:
                     "refused",
                     "refused_gone",
                     "absent",
+                    "stopped",
                     "healthy",
                 ]
             ),

@@ -703,3 +703,10 @@ class Life(RuleBasedStateMachine):
 
 
 TestLife = Life.TestCase
+
+
+def test_one_that_hung_and_answers_again_is_down_no_more() -> None:
+    hung = msgspec.structs.replace(sv.Supervision("glm", sv.LaunchPlan(8192)), stage=sv.Stage.READY, down=True)
+    assert not sv.answers(hung).down
+    waits = msgspec.structs.replace(hung, stage=sv.Stage.WAITING)
+    assert sv.answers(waits) == waits, "it ended since"
