@@ -430,9 +430,8 @@ def _failed(state: Supervision, how: str, now: float, cause: Cause) -> Moved:
     timing = state.timing
     exits = (*(at for at in state.exits if now - at < timing.breaker_seconds), now)
     fruitless = state.fruitless + 1
-    known = (
-        state.down and state.restart_began is None
-    )  # How a restart came out is told also of one that was down before.
+    # How a restart came out is told also of one that was down before.
+    known = state.down and state.restart_began is None
     state = _replace(state, exits=exits, fruitless=fruitless, restart_began=None, obstacle=None)
     state = _replace(state, cut_off=None, cut_off_most=None, lost=0)
     if max(len(exits), fruitless) >= timing.breaker_exits:

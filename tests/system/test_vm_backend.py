@@ -17,7 +17,7 @@ HOG = """\
 import mmap
 with open("/var/tmp/other", "rb") as file:
     memory = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-for _ in range(4):
+for _ in range(2):
     for offset in range(0, len(memory), mmap.PAGESIZE):
         memory[offset]
 """
@@ -67,7 +67,7 @@ def test_protection_against_a_page_cache_hog(
     left = {}
     for how in ("nothing", "memory_low", "memory_min", *(("MemoryHigh",) if mglru else ())):
         machine = start(serving, models, mglru=mglru)
-        with step(f"another file of 1 GiB is mapped and read four times; protection: {how}"):
+        with step(f"another file of 1 GiB is mapped and read twice; protection: {how}"):
             if not mglru:
                 # What was read with the other LRU would be taken for much used.
                 machine.run(f"systemctl stop {UNIT}; echo 3 >/proc/sys/vm/drop_caches; systemctl start {UNIT}", 180)
@@ -88,10 +88,11 @@ def test_protection_against_a_page_cache_hog(
                 assert _granted(machine, PROPERTIES[how]) == before
                 machine.run(f"echo y >{LRU}; systemctl stop {UNIT}; {SAME}")
         machine.end()
-    with step("what is said to hold keeps the model in memory, and without it most is lost"):
+    # The classic LRU may leave an unprotected model alone, too, as what was used more than once.
+    with step("what is said to hold keeps the model in memory, and with the multi-gen LRU most is lost without it"):
         for how in ("memory_min", "MemoryHigh") if mglru else ("memory_low", "memory_min"):
             assert left[how] > 200 * MIB
-            assert left[how] > 4 * left["nothing"]
+            assert not mglru or left[how] > 4 * left["nothing"]
 
 
 def _protect(machine: Machine, how: str, mglru: bool) -> None:
