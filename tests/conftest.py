@@ -15,7 +15,9 @@ from hypothesis import HealthCheck, settings
 # What daemons of tests have to say is nothing for the machine's journal; a test that wants one makes it.
 os.environ["MOETUNED_JOURNAL_SOCKET"] = ""
 
-settings.register_profile("moetuned", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# Each run draws other examples, so that a few each time come to many. --hypothesis-profile=thorough: many at once.
+settings.register_profile("moetuned", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("thorough", settings.get_profile("moetuned"), max_examples=1000)
 settings.load_profile("moetuned")
 
 

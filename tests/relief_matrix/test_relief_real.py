@@ -16,8 +16,8 @@ pytestmark = [pytest.mark.backend, pytest.mark.kernel, pytest.mark.timeout(900)]
 RUNS = int(os.environ.get("RUNS", "1"))
 SHOWN_ONLY = ("hog_fast_past_limit",)
 """What no restart can be in time for: of use in the table, not as a test."""
-WITH_RUNS = ("two_backends", "hog_fast")
-"""Half a minute each. With two backends a request that ends as the server does may be counted among those cut off."""
+WITH_RUNS = ("two_backends", "hog_fast", "prompt_cache", "hog_outside")
+"""A quarter to half a minute each. With two backends a request that ends as the server does may be counted among those cut off."""
 NAMES = [
     name for name in relief_real.SCENARIOS if name not in SHOWN_ONLY and ("RUNS" in os.environ or name not in WITH_RUNS)
 ]
