@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 import msgspec
 
 from moetuned.host.bounded_program import printable_lines, run_bounded
-from moetuned.host.program_search import find_program
+from moetuned.host.program_search import ENVIRONMENT, find_program
 from moetuned.host.service import ServiceError
 from moetuned.parse.container_inspect import parse_containers, parse_names
 from moetuned.schema.container import ContainerFacts
@@ -56,7 +56,7 @@ def command_line(engine: str) -> Ask:
 
 def asking(command: tuple[str, ...]) -> Ask:
     """As `command_line`, for a program with options of its own."""
-    environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C", "HOME": pwd.getpwuid(0).pw_dir}
+    environment = {**ENVIRONMENT, "HOME": pwd.getpwuid(0).pw_dir}
     name = command[0].rpartition("/")[2]
 
     def ask(arguments: Sequence[str], seconds: float) -> Said:

@@ -22,10 +22,10 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from moetuned.host.outside_remains import DIRECTORY
-from moetuned.host.program_search import find_program
+from moetuned.host.program_search import ENVIRONMENT, find_program
 from moetuned.host.run_identity import Identity
 from moetuned.host.systemd_booted import is_booted
-from moetuned.host.unit_states import ENVIRONMENT, ask_manager
+from moetuned.host.unit_states import ask_manager
 from moetuned.parse.environment_file import in_double_quotes
 
 log = logging.getLogger(__name__)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 
 DIRECTORIES = ("/usr/sbin", "/usr/bin", "/sbin", "/bin")
+ENVIRONMENT = {"PATH": ":".join(DIRECTORIES), "LC_ALL": "C"}
+"""What they are run with: nothing of the daemon's own, and answers in English."""
 
 
 def find_program(name: str) -> str | None:

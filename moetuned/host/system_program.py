@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Sequence
 
 from moetuned.host.bounded_program import Ended, run_bounded
-from moetuned.host.program_search import DIRECTORIES, find_program
+from moetuned.host.program_search import ENVIRONMENT, find_program
 
 _SECONDS = 60.0
 _SAID_BYTES = 300
@@ -43,10 +43,9 @@ def _ended(
     program = find_program(name)
     if program is None:
         raise ProgramError(f"there is no program {name}; install {package}")
-    environment = {"PATH": ":".join(DIRECTORIES), "LC_ALL": "C"}
     try:
         ended = run_bounded(
-            (program, *arguments), environment, seconds, limit_bytes=limit_bytes, errors_apart=True, outside=outside
+            (program, *arguments), ENVIRONMENT, seconds, limit_bytes=limit_bytes, errors_apart=True, outside=outside
         )
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         raise ProgramError(f"{name} could not be run: {getattr(error, 'strerror', None) or error}") from error

@@ -5,10 +5,8 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Sequence
 
-from moetuned.host.program_search import find_program
+from moetuned.host.program_search import ENVIRONMENT, find_program
 
-ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"}
-"""What systemctl and systemd-run get of one."""
 _SECONDS = 10.0
 
 
