@@ -10,6 +10,8 @@ from enum import StrEnum
 
 import msgspec
 
+from moetuned.decide import cutting_off
+from moetuned.decide.cutting_off import CutOff
 from moetuned.decide.exit_cause import EVENT_OF, WAITS_FOR, Cause, Obstacle
 from moetuned.schema.event import EventName
 from moetuned.schema.units import format_duration
@@ -124,8 +126,7 @@ class Supervision(msgspec.Struct, frozen=True):
     wants at the next start of any kind. `busy`: requests it works on, None: not known. `drain_…`: of the restart that waits for
     them; `saves`: its conversations are saved then; `stage_until`: when saving or restoring has taken long enough; `holds`: they are on
     disk, also while it is waited for requests once more; `lost`: so many could not be saved, as far as they were counted. `cut_off`: requests
-    that the last restart did not let end, None: not known, but no more than the `cut_off_most` connections that were open then, None: nor is
-    that. `hurry`: the restart under way is because memory runs out. `managed`: another manager starts and ends it, see `decide.managed`.
+    that the last restart did not let end. `hurry`: the restart under way is because memory runs out. `managed`: another manager starts and ends it, see `decide.managed`.
     `fruitless`: exits since it was ready last; `obstacle`: what lets it not start; `hung`: it is ended because it hung; `refusal`: why its
     manager did not restart it, a sentence, while it is not known what became of it.
     """
@@ -148,8 +149,7 @@ class Supervision(msgspec.Struct, frozen=True):
     saves: bool = False
     stage_until: float | None = None
     holds: bool = False
-    cut_off: int | None = None
-    cut_off_most: int | None = None
+    cut_off: CutOff = cutting_off.UNKNOWN
     lost: int = 0
     hurry: bool = True
     managed: bool = False
@@ -210,25 +210,13 @@ def _ready(state: Supervision, now: float, kept: int = 0, lost: int = 0) -> Move
     if state.restart_began is not None:
         took = format_duration(now - state.restart_began)
         message = f"{state.backend} was restarted with a context of {state.plan.context_length} tokens and is healthy again after {took}"
-        told = (_counted(kept, "conversation", "goes on", "go on"), _counted(lost + state.lost, "conversation", "was lost", "were lost"),
-                _cut_off(state.cut_off, state.cut_off_most))  # fmt: skip
+        told = (cutting_off.counted(kept, "conversation", "goes on", "go on"), cutting_off.counted(lost + state.lost, "conversation", "was lost", "were lost"),
+                cutting_off.words(state.cut_off))  # fmt: skip
         commands = (Say(EventName.BACKEND_RESTARTED, "; ".join((message, *(each for each in told if each)))),)
     if state.down:
         commands = (*commands, Say(EventName.BACKEND_RECOVERED, f"{state.backend} runs again"))
     state = _replace(state, stage=Stage.READY, restart_began=None, down=False, holds=False, stage_until=None, busy=None)
-    return _replace(state, fruitless=0, cut_off=None, cut_off_most=None, lost=0, obstacle=None), commands
-
-
-def _counted(count: int, what: str, one: str, many: str) -> str:
-    return "" if count == 0 else f"{count} {what}{'' if count == 1 else 's'} {one if count == 1 else many}"
-
-
-def _cut_off(requests: int | None, most: int | None) -> str:
-    if requests is None and most is not None:
-        return f"whether requests were cut off in the last moment is not known: {_counted(most, 'connection', 'was open', 'were open')}"
-    if requests is None:
-        return "whether a request was cut off is not known"
-    return _counted(requests, "request", "was cut off", "were cut off") or "no request was cut off"
+    return _replace(state, fruitless=0, cut_off=cutting_off.UNKNOWN, lost=0, obstacle=None), commands
 
 
 def hung(state: Supervision, now: float) -> Moved:
@@ -334,33 +322,25 @@ def _end(state: Supervision, now: float, end_seconds: float | None = None) -> Mo
     """The restart begins: its process is told to end, or its manager is told to restart it."""
     seconds = state.timing.restart_seconds if state.hurry else state.timing.terminate_seconds
     kill_at = now + (seconds if end_seconds is None else min(seconds, end_seconds))
-    cut_off = 0 if state.stage == Stage.LOADING else state.busy
+    heard = cutting_off.NONE if state.stage == Stage.LOADING else CutOff(state.busy)
     ends = _replace(state, stage=Stage.STOPPING, kill_at=kill_at, restart_began=now, later_plan=None)
-    ends = _replace(ends, cut_off=cut_off, cut_off_most=None)
+    ends = _replace(ends, cut_off=heard)
     ask = Ask(ends.next_plan) if ends.managed and ends.next_plan is not None else Terminate()
     return _replace(ends, drain_began=None, drain_until=None, stage_until=None), (ask,)
 
 
 def counted(state: Supervision, connections: int | None) -> Supervision:
-    """Right before its process is told to end so many connections to it are open that are not ours; None: that is not known.
-
-    What it said last is older. One that is kept open looks the same with and without a request, so only none is certain, and only where
-    the process ends at once: a manager takes its time.
-    """
-    if connections is None or state.stage != Stage.STOPPING:
+    """See `cutting_off.before_end`. Where a manager ends it later, none now says nothing."""
+    if state.stage != Stage.STOPPING or (state.managed and not connections):
         return state
-    if connections == 0:
-        return state if state.managed else _replace(state, cut_off=0)
-    if state.cut_off is not None and 0 < state.cut_off <= connections:
-        return state
-    return _replace(state, cut_off=None, cut_off_most=connections)
+    return _replace(state, cut_off=cutting_off.before_end(state.cut_off, connections))
 
 
-def counted_on(state: Supervision, connections: int | None) -> Supervision:
-    """The same while its process ends: until it has closed its port it takes requests that it will not answer."""
-    if not connections or state.stage != Stage.STOPPING or state.cut_off:
+def counted_on(state: Supervision, connections: int | None, taken: int | None) -> Supervision:
+    """See `cutting_off.as_it_ends`."""
+    if state.stage != Stage.STOPPING:
         return state
-    return _replace(state, cut_off=None, cut_off_most=max(connections, state.cut_off_most or 0))
+    return _replace(state, cut_off=cutting_off.as_it_ends(state.cut_off, connections, taken))
 
 
 def restart(
@@ -378,7 +358,7 @@ def restart(
         return state if state.managed else _replace(state, next_plan=plan, hung=False), ()
     if state.managed:
         return _replace(state, stage=Stage.STOPPING, next_plan=plan, kill_at=None, restart_began=now), (Ask(plan),)
-    return begin(_replace(state, plan=plan, restart_began=now, restarts=state.restarts + 1, cut_off=0))
+    return begin(_replace(state, plan=plan, restart_began=now, restarts=state.restarts + 1, cut_off=cutting_off.NONE))
 
 
 def stop(state: Supervision, now: float) -> Moved:
@@ -433,7 +413,7 @@ def _failed(state: Supervision, how: str, now: float, cause: Cause) -> Moved:
     # How a restart came out is told also of one that was down before.
     known = state.down and state.restart_began is None
     state = _replace(state, exits=exits, fruitless=fruitless, restart_began=None, obstacle=None)
-    state = _replace(state, cut_off=None, cut_off_most=None, lost=0)
+    state = _replace(state, cut_off=cutting_off.UNKNOWN, lost=0)
     if max(len(exits), fruitless) >= timing.breaker_exits:
         within = f"{len(exits)} times within {format_duration(timing.breaker_seconds)}"
         often = within if len(exits) >= timing.breaker_exits else f"{fruitless} times in a row without getting ready"
@@ -460,7 +440,7 @@ def _wait(state: Supervision, how: str, now: float, obstacle: Obstacle) -> Moved
     message = f"{state.backend} {how}; it is started {WAITS_FOR[obstacle.cause]}"
     said: Command = Note(message) if state.down and not restarted else Say(EVENT_OF[obstacle.cause], message)
     retry_at = now + state.timing.look_seconds
-    state = _replace(state, restart_began=None, cut_off=None, cut_off_most=None, lost=0)
+    state = _replace(state, restart_began=None, cut_off=cutting_off.UNKNOWN, lost=0)
     waits = _replace(state, stage=Stage.WAITING, retry_at=retry_at, obstacle=obstacle, down=True)
     return waits, () if known else (said,)
 

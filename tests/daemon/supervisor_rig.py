@@ -31,6 +31,7 @@ COMMAND = ["server", "-m", "{model}", "-c", "{context}", "--cache-ram", "{prompt
 def use_fakes(spawn: FakeSpawn, monkeypatch: pytest.MonkeyPatch) -> None:
     """No real process is started or taken over."""
     monkeypatch.setattr(module, "spawn", spawn)
+    monkeypatch.setattr(module, "TakenConnections", lambda _pid: FakeTaken())
     monkeypatch.setattr(recorded, "spawn", spawn)
     monkeypatch.setattr(recorded, "find_owned", lambda _owner: None)
 
@@ -114,6 +115,20 @@ def prepared(rig: Rig) -> tuple[ProcessSupervisor, Preparing]:
 
 
 SHORT = sv.LaunchPlan(2048, 0)
+
+
+class FakeTaken:
+    """No connection is taken, or so many at each look."""
+
+    def __init__(self, looks: list[int | None] | None = None) -> None:
+        self.looks = looks
+        self.closed = False
+
+    def more(self) -> int | None:
+        return 0 if self.looks is None else self.looks.pop(0)
+
+    def close(self) -> None:
+        self.closed = True
 
 
 class FakeConversations:

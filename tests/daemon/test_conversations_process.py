@@ -197,7 +197,49 @@ def test_a_connection_without_a_request_makes_no_certainty(tmp_path: Path, small
             restart(daemon, 4096)
             daemon.until(lambda _: "backend_restarted" in daemon.event_names(), "restarted")
             client.communicate()
-        assert daemon.snapshot.events[-1].message.endswith("is not known: 1 connection was open")
+        assert daemon.snapshot.events[-1].message.endswith("is not known: no more than 1 connection was open")
+
+
+LAST_MOMENT = """
+import http.server, os, signal, socket, sys, threading
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        bodies = {"/health": b'{"status": "ok"}', "/slots": b'[{"id": 0, "n_ctx": 8192, "is_processing": false}]'}
+        body = bodies.get(self.path)
+        self.send_response(404 if body is None else 200)
+        self.send_header("Content-Length", str(len(body or b"")))
+        self.end_headers()
+        self.wfile.write(body or b"")
+
+    def log_message(self, *_):
+        pass
+
+server = http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler)
+asked_to_end = threading.Event()
+signal.signal(signal.SIGTERM, lambda *_: asked_to_end.set())
+threading.Thread(target=server.serve_forever, daemon=True).start()
+asked_to_end.wait()
+if sys.argv[2] == "connects":
+    kept = socket.create_connection(server.server_address)
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "told"), [("connects", "no more than 1 connection was open"), ("alone", "no request was cut off")]
+)
+def test_what_connects_in_the_very_last_moment_leaves_no_certainty(
+    tmp_path: Path, small_model: Path, how: str, told: str
+) -> None:
+    port = free_port()
+    made = config([], small_model, port, tmp_path)
+    made["backends"][0]["supervise"]["command"] = [sys.executable, "-c", LAST_MOMENT, str(port), how, "{context}"]
+    with in_process(tmp_path, made) as daemon:
+        daemon.until(lambda _: supervisor(daemon).state.stage is Stage.READY, "ready")
+        restart(daemon, 4096)
+        daemon.until(lambda _: "backend_restarted" in daemon.event_names(), "restarted")
+        assert told in daemon.snapshot.events[-1].message
 
 
 def test_with_an_api_key_it_waits_a_moment_and_saves_all_the_same(tmp_path: Path, small_model: Path) -> None:

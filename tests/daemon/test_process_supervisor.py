@@ -6,8 +6,9 @@ import signal
 from pathlib import Path
 
 import pytest
-from supervisor_rig import COMMAND, SHORT, TIMING, Preparing, Rig, backend, prepared, ready, supervised_rig  # noqa: F401  a fixture
+from supervisor_rig import COMMAND, SHORT, TIMING, FakeTaken, Preparing, Rig, backend, prepared, ready, supervised_rig  # noqa: F401  a fixture
 
+from moetuned.daemon import process_supervisor as module
 from moetuned.daemon.process_supervisor import (
     COUNT_SECONDS,
     EXAMINE_SECONDS,
@@ -417,17 +418,38 @@ def test_one_that_ends_later_keeps_what_was_given_back(rig: Rig) -> None:
     assert (supervisor.state.plan.context_length, supervisor.return_blocked) == (16384, None)
 
 
-def test_what_connects_while_it_ends_is_counted_until_it_has_ended(rig: Rig) -> None:
+def ends_while(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, connections: list[int | None], taken: list[int | None]
+) -> str:
+    """What is said after a restart with these looks, the first one before its end, the last one after it."""
+    looks = FakeTaken(taken)
+    monkeypatch.setattr(module, "TakenConnections", lambda _pid: looks)
     supervisor = ready(rig)
-    counts = [0, 0, 2, 1]
-    supervisor.connections = lambda: counts.pop(0)
+    supervisor.connections = lambda: connections.pop(0)
     supervisor.hear(0, rig.clock.now)
     supervisor.restart(SHORT)
-    while counts:
+    while len(connections) > 1:
         rig.clock.now += COUNT_SECONDS
         rig.loop.run_once(0)
     rig.end(rig.spawn.started[0], 0)
     rig.clock.now += COUNT_SECONDS
     rig.loop.run_once(0)
+    assert (connections, taken, looks.closed) == ([], [], True)
     supervisor.healthy()
-    assert rig.said[-1][1].endswith("is not known: 2 connections were open")
+    return rig.said[-1][1].rpartition("; ")[2]
+
+
+@pytest.mark.parametrize(
+    ("connections", "taken", "told"),
+    [
+        ([0, 0, 2, 1, None], [0, 2, 0, 0], "is not known: no more than 2 connections were open"),
+        ([0, 0, 0, None], [0, 1, 0], "no request was cut off"),
+        ([0, 0, 0, None], [0, 0, 1], "is not known: no more than 1 connection was open"),
+        ([0, 0, 0, None], [0, 0, None], "whether a request was cut off is not known"),
+        ([None, 0, None], [0, 0], "whether a request was cut off is not known"),
+    ],
+)
+def test_what_connects_while_it_ends_is_counted_until_it_has_ended(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, connections: list[int | None], taken: list[int | None], told: str
+) -> None:
+    assert ends_while(rig, monkeypatch, connections, taken).endswith(told)

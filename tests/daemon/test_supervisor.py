@@ -110,8 +110,8 @@ def test_a_request_that_comes_while_they_are_saved_is_waited_for_and_they_go_whe
     ("connections", "told"),
     [
         (0, "; no request was cut off"),
-        (None, "; no request was cut off"),
-        (2, "; whether requests were cut off in the last moment is not known: 2 connections were open"),
+        (None, "; whether a request was cut off is not known"),
+        (2, "; whether requests were cut off in the last moment is not known: no more than 2 connections were open"),
     ],
 )
 def test_what_is_connected_right_before_its_end_is_told_after_it(rig: Rig, connections: int | None, told: str) -> None:

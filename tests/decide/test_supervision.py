@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from moetuned.decide import supervision as sv
 from moetuned.decide import supervision_words as words
+from moetuned.decide.cutting_off import UNKNOWN, CutOff
 from moetuned.decide.exit_cause import EVENT_OF, WAITS_FOR, Cause, Obstacle
 from moetuned.schema.event import EventName, is_kind_of, may_close
 
@@ -205,7 +206,7 @@ def test_a_restart_waits_until_no_request_is_worked_on() -> None:
     assert commands == ()
     assert words.before_restart(state, 11.0) == "waits for 1 request to end before its restart, at most 29 s"
     state, commands = sv.heard(state, 0, 11.0, 11.2)
-    assert (state.stage, commands, state.cut_off) == (sv.Stage.STOPPING, (sv.Terminate(),), 0)
+    assert (state.stage, commands, state.cut_off.requests) == (sv.Stage.STOPPING, (sv.Terminate(),), 0)
     assert words.before_restart(state, 12.0) is None
 
 
@@ -213,9 +214,9 @@ def test_it_does_not_wait_beyond_the_deadline_and_what_is_cut_off_is_counted_and
     state, _ = sv.drain(ready(busy=2), SHORT, 10.0, 30.0)
     assert sv.tick(state, 39.9)[1] == ()
     unheard, commands = sv.tick(state, 40.0)
-    assert (commands, unheard.cut_off) == ((sv.Terminate(),), None), "what it last said is from before"
+    assert (commands, unheard.cut_off.requests) == ((sv.Terminate(),), None), "what it last said is from before"
     state, commands = sv.heard(state, 2, 39.9, 40.0)
-    assert (commands, state.cut_off) == ((sv.Terminate(),), 2)
+    assert (commands, state.cut_off.requests) == ((sv.Terminate(),), 2)
     state, _ = sv.exited(state, "ended", 41.0)
     state, commands = sv.healthy(state, 50.0)
     (said,) = commands
@@ -229,7 +230,7 @@ def test_an_answer_right_before_the_deadline_ends_the_wait_so_that_what_is_cut_o
     assert sv.heard(state, 1, 39.0, late - 0.01)[1] == ()
     assert sv.heard(state, 1, 9.9, late)[1] == (), "that answer is older than the wish"
     ended, commands = sv.heard(state, 1, 39.0, late)
-    assert (commands, ended.cut_off) == ((sv.Terminate(),), 1)
+    assert (commands, ended.cut_off.requests) == ((sv.Terminate(),), 1)
 
 
 def test_no_time_to_wait_is_a_restart_at_once() -> None:
@@ -247,7 +248,7 @@ def test_where_nobody_tells_what_is_worked_on_it_waits_a_moment_only() -> None:
     state, _ = sv.drain(ready(), SHORT, 10.0, 30.0)
     assert sv.heard(state, None, None, 11.9)[1] == ()
     state, commands = sv.heard(state, None, None, 12.0)
-    assert (commands, state.cut_off) == ((sv.Terminate(),), None)
+    assert (commands, state.cut_off.requests) == ((sv.Terminate(),), None)
 
 
 def test_the_deadline_is_shortened_and_never_put_off() -> None:
@@ -289,7 +290,7 @@ def test_conversations_are_saved_after_the_drain_and_read_again_before_it_is_tol
     assert (state.stage, commands, state.holds) == (sv.Stage.DRAINING, (), True), "it may be asked something meanwhile"
     assert sv.heard(state, 0, 11.9, 12.1)[1] == (), "that answer is from before they were saved"
     state, commands = sv.heard(state, 0, 12.0, 12.1)
-    assert (commands, state.holds, state.cut_off) == ((sv.Terminate(),), True, 0)
+    assert (commands, state.holds, state.cut_off.requests) == ((sv.Terminate(),), True, 0)
     state, _ = sv.exited(state, "ended", 13.0)
     state, commands = sv.healthy(state, 20.0)
     assert (state.stage, commands) == (sv.Stage.RESTORING, (sv.RestoreSlots(20.0 + sv.Timing().restore_seconds),))
@@ -328,13 +329,13 @@ def test_a_request_that_comes_while_conversations_are_saved_is_waited_for_and_th
     assert (state.stage, commands, state.holds) == (sv.Stage.DRAINING, (), True)
     assert words.before_restart(state, 21.0) == "waits for 1 request to end before its restart, at most 19 s"
     state, commands = sv.heard(state, 0, 25.0, 25.1)
-    assert (commands, state.holds, state.cut_off) == ((sv.Terminate(),), True, 0), "they are not saved again"
+    assert (commands, state.holds, state.cut_off.requests) == ((sv.Terminate(),), True, 0), "they are not saved again"
 
 
 def test_once_more_it_is_not_waited_beyond_the_deadline() -> None:
     busy, _ = sv.heard(saved_at(20.0), 1, 20.0, 20.1)
     ended, commands = sv.tick(busy, 40.0)
-    assert (commands, ended.holds, ended.cut_off) == ((sv.Terminate(),), True, None)
+    assert (commands, ended.holds, ended.cut_off.requests) == ((sv.Terminate(),), True, None)
     assert sv.hasten(busy, 21.0, 0.0)[1] == (sv.Terminate(),)
     soon, _ = sv.hasten(busy, 21.0, 5.0)
     assert sv.tick(soon, 26.0)[1] == (sv.Terminate(),)
@@ -516,67 +517,25 @@ def test_hanging_again_and_again_trips_the_breaker() -> None:
 def test_how_many_requests_a_restart_cut_off() -> None:
     def told(state: sv.Supervision) -> str:
         state, commands = sv.healthy(state, 9.0)
-        assert state.cut_off is None
+        assert state.cut_off == UNKNOWN
         return str(commands[0].message).partition("; ")[2]
 
     ready, _ = sv.healthy(sv.begin(fresh())[0], 1.0)
     again = sv.exited(sv.restart(ready, SHORT, 2.0)[0], "ended", 3.0)[0]
     assert told(again) == "whether a request was cut off is not known"
-    for count, text in ((0, "no request was cut off"), (1, "1 request was cut off"), (3, "3 requests were cut off")):
-        assert told(msgspec.structs.replace(again, cut_off=count)) == text
+    assert told(msgspec.structs.replace(again, cut_off=CutOff(3))) == "3 requests were cut off"
     assert told(sv.restart(fresh(), SHORT, 2.0)[0]) == "no request was cut off", "there was none to be"
-    for count, text in ((1, "1 connection was open"), (3, "3 connections were open")):
-        open_then = msgspec.structs.replace(again, cut_off=None, cut_off_most=count)
-        assert told(open_then) == f"whether requests were cut off in the last moment is not known: {text}"
 
 
-@pytest.mark.parametrize(
-    ("heard", "connections", "expected"),
-    [
-        (0, 0, (0, None)),
-        (0, 2, (None, 2)),
-        (None, 2, (None, 2)),
-        (None, 0, (0, None)),
-        (0, None, (0, None)),
-        (2, None, (2, None)),
-        (None, None, (None, None)),
-        (2, 3, (2, None)),
-        (2, 2, (2, None)),
-        (2, 1, (None, 1)),
-        (2, 0, (0, None)),
-    ],
-)
-def test_what_is_connected_in_the_last_moment_goes_before_what_was_heard(
-    heard: int | None, connections: int | None, expected: tuple[int | None, int | None]
-) -> None:
-    state, _ = sv.restart(ready(busy=heard), SHORT, 2.0)
-    state = sv.counted(state, connections)
-    assert (state.cut_off, state.cut_off_most) == expected
+def test_what_is_connected_goes_before_what_was_heard() -> None:
+    state, _ = sv.restart(ready(busy=0), SHORT, 2.0)
+    state = sv.counted(state, 2)
+    assert state.cut_off == CutOff(None, 2)
+    state = sv.counted_on(state, 3, 0)
+    assert state.cut_off == CutOff(None, 3)
     later, _ = sv.restart(sv.healthy(sv.exited(state, "ended", 3.0)[0], 4.0)[0], SHORT, 5.0)
-    assert (later.cut_off, later.cut_off_most) == (None, None)
-    assert sv.counted(ready(), 3) == ready()
-
-
-@pytest.mark.parametrize(
-    ("before", "connections", "expected"),
-    [
-        ((0, None), 0, (0, None)),
-        ((0, None), None, (0, None)),
-        ((0, None), 1, (None, 1)),
-        ((None, 2), 0, (None, 2)),
-        ((None, 2), 1, (None, 2)),
-        ((None, 2), 3, (None, 3)),
-        ((2, None), 3, (2, None)),
-        ((None, None), 1, (None, 1)),
-    ],
-)
-def test_what_connects_while_it_ends_may_be_cut_off_too(
-    before: tuple[int | None, int | None], connections: int | None, expected: tuple[int | None, int | None]
-) -> None:
-    state, _ = sv.restart(ready(), SHORT, 2.0)
-    state = sv.counted_on(msgspec.structs.replace(state, cut_off=before[0], cut_off_most=before[1]), connections)
-    assert (state.cut_off, state.cut_off_most) == expected
-    assert sv.counted_on(ready(), connections) == ready()
+    assert later.cut_off == UNKNOWN
+    assert sv.counted(ready(), 3) == sv.counted_on(ready(), 3, 3) == ready(), "only while it ends"
 
 
 def test_where_its_manager_ends_it_later_no_connection_now_says_nothing() -> None:

@@ -20,7 +20,7 @@ UNSEEN_SECONDS = 0.3
 _UNFINISHED = re.compile(
     r"(\d+|one|no) (?:unfinished )?(?:requests?|answers?)\b[^.;]*\b(?:cut off|unfinished|given up|lost)"
 )
-_OPEN = re.compile(r"not known: (\d+) connections? (?:was|were) open")
+_OPEN = re.compile(r"not known: no more than (\d+) connections? (?:was|were) open")
 _WORDS = {"no": 0, "one": 1}
 
 
@@ -210,7 +210,13 @@ def _miscounted(run: Run, backend: BackendRun) -> list[str]:
     low, high = (sum(each) for each in zip(*known, strict=True))
     if least <= high and low <= len(lost):
         return []
-    return [f"says that it cut off {low if low == high else f'{low} to {high}'} requests; the clients lost {len(lost)}"]
+    said = low if low == high else f"{low} to {high}"
+    return [f"says that it cut off {said} requests; the clients lost {len(lost)}{_each_of(lost)}"]
+
+
+def _each_of(lost: Sequence[Outcome]) -> str:
+    each = "; ".join(f"{one.begun:.3f} to {one.ended:.3f} s{': ' if one.why else ''}{one.why}" for one in lost)
+    return f" ({each})" if each else ""
 
 
 def row(run: Run) -> list[str]:
