@@ -13,6 +13,7 @@ from moetuned.host.backend_http import loopback_address
 from moetuned.host.block_devices import FileDevices, under_file
 from moetuned.host.cgroup import memory_cgroup
 from moetuned.host.config_files import load_files
+from moetuned.host.kept_cgroups import kept_cgroups
 from moetuned.host.model_files import ModelFile, ModelFileError, read_model
 from moetuned.host.processes import ProcessIdentity, command_line, identify
 from moetuned.host.recording import Subject
@@ -161,6 +162,7 @@ def _subject(found: FoundBackend, name: str, url: str | None, model: str | None,
         cgroup=memory_cgroup(pid),
         disks=devices.names,
         numbers=numbers,
+        kept=kept_cgroups(),
     )
     return Choice(subject, devices)
 

@@ -23,6 +23,7 @@ from moetuned.daemon.event_keeper import EventKeeper
 from moetuned.daemon.examining import Examining
 from moetuned.daemon.heat_keeper import HeatKeeper
 from moetuned.daemon.judging import Judge
+from moetuned.daemon.kept_memory import KeptMemory
 from moetuned.daemon.launching import Launching
 from moetuned.daemon.loop import Loop
 from moetuned.daemon.manual_actions import ManualActions
@@ -36,7 +37,7 @@ from moetuned.daemon.probing import Probing
 from moetuned.daemon.roster import Roster
 from moetuned.daemon.self_test import SelfTest, refused_swap
 from moetuned.daemon.settings import Settings, settings_of
-from moetuned.daemon.snapshot_view import backend_sentence, backend_view, machine_view
+from moetuned.daemon.snapshot_view import backend_view, backends_sentence, machine_view
 from moetuned.daemon.swap_keeper import TRY_ALONE, SwapKeeper
 from moetuned.daemon.tick_timer import TickTimer
 from moetuned.daemon.tuning_keeper import TuningKeeper
@@ -117,7 +118,7 @@ class App:
         self._pace: TickInterval = tick_interval.first(self._settings.interval_seconds)
         self._next_drift: float = clock.monotonic() + DRIFT_SECONDS
         self._stopping_since: float | None = None
-        self._tuning = TuningKeeper(self._fs, paths.journal)
+        self._tuning = TuningKeeper(self._fs, paths.journal, clock)
         api = loaded.config.api
         if paths.socket is not None:
             api = msgspec.structs.replace(api, socket=paths.socket)
@@ -148,7 +149,8 @@ class App:
         self._probing = Probing(self._workers, clock, self._timer.sooner)
         self._devices = Devices(loop, clock, self._workers, self._announcer, self._fs, state or ".")
         self._neighbours = Neighbours(clock, self._workers, self._announcer)
-        self._judge = Judge(clock, self._care, self._announcer, neighbours=self._neighbours)
+        kept = KeptMemory(self._fs, self._tuning.give_up_kept)
+        self._judge = Judge(clock, self._care, self._announcer, neighbours=self._neighbours, kept=kept)
         self._roster = Roster(
             loop,
             clock,
@@ -393,11 +395,8 @@ class App:
     def _status_line(self) -> str:
         """One line for `systemctl status`."""
         now = self._clock.monotonic() if self._looked is None else self._looked[0]
-        said = [f"{watched.name} {backend_sentence(watched, now)}" for watched in self._roster]
-        parts = said or ["no backend is running that moetuned knows"]
-        if self._stopping_since is not None:
-            parts = ["stopping"]
-        return "; ".join((*self._notes, *parts))
+        said = "stopping" if self._stopping_since is not None else backends_sentence(self._roster, now)
+        return "; ".join((*self._notes, said))
 
     def _explain(self) -> Explanations:
         found = (self._judge.explain(watched, self._settings) for watched in self._roster)

@@ -9,6 +9,7 @@ import msgspec
 
 from moetuned.daemon import hanging, relieving, returning, warm_baseline
 from moetuned.daemon.announcer import Announcer
+from moetuned.daemon.kept_memory import KeptMemory
 from moetuned.daemon.model_care import ModelCare
 from moetuned.daemon.neighbours import Neighbours
 from moetuned.daemon.settings import Settings, detector_settings
@@ -41,12 +42,16 @@ class Judge:
         announcer: Announcer,
         root: str = "/",
         neighbours: Neighbours | None = None,
+        kept: KeptMemory | None = None,
     ) -> None:
-        """`root`: where the machine's files are, another directory for fixtures. `neighbours` None: nobody else is named in events."""
+        """`root`: where the machine's files are, another directory for fixtures. `neighbours` None: nobody else is named in events.
+        `kept` None: nothing is looked for that memory.min keeps.
+        """
         self._sampler = Sampler(clock, root)
         self._care = care
         self._announcer = announcer
         self._neighbours = neighbours
+        self._kept = kept
         self._windows: dict[str, Window] = {}
         self._last: tuple[Sample, ...] = ()
         self._well_since: dict[tuple[str | None, EventName], float] = {}
@@ -92,6 +97,8 @@ class Judge:
         may_restart: bool,
     ) -> None:
         """Read everything once and decide for each backend. `interval_seconds`: between looks now; None: as configured."""
+        if self._kept is not None:
+            self._kept.follow(backends, now)
         identities = [watched.identity for watched in backends]
         fresh = max(HTTP_FRESH_SECONDS, 2 * (interval_seconds or settings.interval_seconds))
         raw = self._sampler.read(identities, {watched.name: watched.raw(now, fresh) for watched in backends})
@@ -109,7 +116,8 @@ class Judge:
             assert window is not None
             self._windows[watched.name] = window
             self._decide(watched, window, settings, limits, now)
-            if may_restart:
+            given_up = self._kept is not None and self._kept.gives_up_for(watched)
+            if may_restart and not given_up:
                 self._relieve(watched, settings, now, backends)
             self._care.tick(watched, settings, now)
 

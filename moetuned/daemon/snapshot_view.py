@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from moetuned.daemon import placeholders
@@ -101,6 +103,12 @@ def _state(watched: Watched) -> str:
 def _learning(watched: Watched) -> str | None:
     known = None if watched.heat is None else watched.heat.state
     return heat.STAYED if known is not None and known.heat.stayed else None
+
+
+def backends_sentence(backends: Iterable[Watched], now: float) -> str:
+    """The same of all of them on one line."""
+    said = (f"{watched.name} {backend_sentence(watched, now)}" for watched in backends)
+    return "; ".join(said) or "no backend is running that moetuned knows"
 
 
 def backend_sentence(watched: Watched, now: float) -> str:

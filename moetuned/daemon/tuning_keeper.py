@@ -9,14 +9,17 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from moetuned import tunables
+from moetuned.decide.hard_protection import RETRY_SECONDS, may_keep_again
 from moetuned.decide.tuning_plan import without_refused
 from moetuned.host.cgroup import memory_cgroup
+from moetuned.host.clock import Clock, RealClock
 from moetuned.host.fs import HostFS
 from moetuned.host.tuning_targets import asks_of_cgroup, find_targets
 from moetuned.host.unified_cgroup import is_of_daemon
 from moetuned.schema.config import Config
 from moetuned.schema.snapshot import TunableView
-from moetuned.schema.tunable import ModelTarget, PlannedStep
+from moetuned.schema.tunable import ModelTarget, PlannedStep, Targets
+from moetuned.schema.units import format_duration
 from moetuned.state import borrowed_setting, tuning
 from moetuned.state.tuning_views import line_of
 from moetuned.state.undo_journal import JournalError, UndoJournal, open_journal, read_boot_id
@@ -25,14 +28,18 @@ log = logging.getLogger(__name__)
 
 
 _RIVALS_NAMED = 3
+_KEPT = "memory_min "
+"""So the names of these settings begin: one a cgroup."""
+_TRY_AGAIN_SECONDS = 10.0
 RESTING = "settings were given back by hand and stay as they are until `moetunectl tune apply`, a reload or a restart of moetuned"
 
 
 class TuningKeeper:
     """Applies and gives back settings. Works at once, not in a worker: each is a write of a few bytes and an fsync."""
 
-    def __init__(self, fs: HostFS, journal_path: str) -> None:
+    def __init__(self, fs: HostFS, journal_path: str, clock: Clock | None = None) -> None:
         self._fs = fs
+        self._clock = clock or RealClock()
         self._path = journal_path
         self._journal: UndoJournal | None = None
         self._steps: tuple[PlannedStep, ...] = ()
@@ -49,6 +56,8 @@ class TuningKeeper:
         """What `apply` was told last: the config, and `hold`."""
         self._room: Mapping[str, str | None] = {}
         """What may be kept for good, as it was found then: see `tunables.memory_min`."""
+        self._given_up: tuple[float, str] | None = None
+        """When that was given up last because memory was short, monotonic seconds, and why."""
 
     @property
     def steps(self) -> tuple[PlannedStep, ...]:
@@ -98,7 +107,7 @@ class TuningKeeper:
         ):
             self._steps, self.views = (), ()
             return
-        targets = find_targets(config, self._cgroups, with_daemon=self._with_daemon)
+        targets = self._with_short(find_targets(config, self._cgroups, with_daemon=self._with_daemon))
         try:
             journal = self._open()
         except JournalError as error:
@@ -125,11 +134,34 @@ class TuningKeeper:
         from moetuned.tunables import memory_min  # most configs do not need it
 
         targets = msgspec.structs.replace(
-            find_targets(config, self._cgroups, ModelTarget, self._with_daemon),
+            self._with_short(find_targets(config, self._cgroups, ModelTarget, self._with_daemon)),
             originals=tuning.standing_originals(self._fs, journal.held),
         )
         found = memory_min.instances(self._fs, targets, lambda _: (0, 0))
         return {spec.name: spec.asked if spec.skip is None else None for spec in found}
+
+    def _with_short(self, targets: Targets) -> Targets:
+        if self._given_up is None or may_keep_again(self._given_up[0], self._clock.monotonic()):
+            return targets
+        return msgspec.structs.replace(targets, short=self._given_up[1])
+
+    def give_up_kept(self, why: str) -> bool:
+        """Memory is near a limit, and what is kept for backends for good is a part of that: others get it before the kernel kills.
+
+        `why`: one sentence without an end. Whether something was kept. What could not be given back is tried again, but not at each look.
+        """
+        if self._applied is None or self._resting or self._journal is None or not _keeps(self._journal):
+            return False
+        now = self._clock.monotonic()
+        if self._given_up is not None and now - self._given_up[0] < _TRY_AGAIN_SECONDS:
+            return False
+        config, hold = self._applied
+        self._given_up = (now, why)
+        log.warning(
+            "what is kept for backends is given up for %s (memory_min): %s", format_duration(RETRY_SECONDS), why
+        )
+        self.apply(config, hold=hold)
+        return True
 
     def follow_cgroups(self, config: Config, running: Mapping[str, str | None]) -> bool:
         """Note the cgroups of backends that run, by name; whether settings are to be applied again.
@@ -255,6 +287,10 @@ class TuningKeeper:
             for note in (*self._journal.notes, *self._journal.problems):
                 log.warning("%s", note)
         return self._journal
+
+
+def _keeps(journal: UndoJournal) -> bool:
+    return any(name.startswith(_KEPT) for name in journal.held)
 
 
 def _drifted(views: Iterable[TunableView]) -> frozenset[str]:

@@ -29,7 +29,15 @@ from moetuned.schema.config import Backend
 from moetuned.schema.device import DeviceView
 from moetuned.schema.model import ModelIdentity
 from moetuned.schema.neighbour import Neighbour
-from moetuned.schema.sample import BackendIdentity, BackendSample, HttpNumbers, RawBackend, RawResidency, Residency
+from moetuned.schema.sample import (
+    BackendIdentity,
+    BackendSample,
+    HttpNumbers,
+    KeptCgroup,
+    RawBackend,
+    RawResidency,
+    Residency,
+)
 from moetuned.schema.signals import Signals
 from moetuned.schema.snapshot import MemoryView, ProtectView, WarmView
 from moetuned.schema.verdict import Paging, Verdict
@@ -138,6 +146,8 @@ class Watched:
         """Whether its process has worked on a request since it was ready."""
         self.neighbours: tuple[Neighbour, ...] = ()
         """Who else read or grew much when that was last asked."""
+        self.kept: tuple[KeptCgroup, ...] = ()
+        """Cgroups of the machine, its own or not, whose memory is kept (memory.min)."""
         self.devices: tuple[DeviceView, ...] = ()
 
     @property
@@ -161,6 +171,7 @@ class Watched:
             clock_ticks=CLOCK_TICKS,
             dialect=self.dialect,
             numbers=self.numbers,
+            kept=self.kept,
         )
 
     @property

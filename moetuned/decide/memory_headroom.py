@@ -2,7 +2,8 @@
 
 MemAvailable and the size of the page cache are not the measure: the cache *is* the model. In a cgroup everything but the
 page cache on its LRU lists counts (cgroup-v2.rst: the OOM killer comes when nothing is left to reclaim); on the machine
-anonymous, shared, locked and unreclaimable kernel memory and huge pages do. A limit of a cgroup above is shared with
+anonymous, shared, locked and unreclaimable kernel memory and huge pages do. What memory.min keeps in cgroups below a limit the kernel
+does not take either, page cache or not, but where it is to make room for that limit of the cgroup itself. A limit of a cgroup above is shared with
 everything below it, so its own use counts against it. The tightest of them holds.
 
 Memory in swap counts as used: a backend whose memory was pushed out wants it back. `oom_room_bytes` tells apart how much
@@ -11,12 +12,12 @@ can still be allocated, swap included, before the OOM killer acts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from moetuned.parse.cgroup_names import cgroup_name, container_of
-from moetuned.schema.sample import BackendSample, CgroupMemory, MachineSample, MemInfo
+from moetuned.schema.sample import BackendSample, CgroupMemory, KeptMemory, MachineSample, MemInfo
 from moetuned.schema.snapshot import MemoryView
 from moetuned.schema.units import format_bytes
 
@@ -30,7 +31,7 @@ NEAR_SHARE = 0.1
 
 class Room(msgspec.Struct, frozen=True, gc=False):
     """Use of one limit, bytes. `place`: whose limit, see MACHINE. `locked_file_bytes`: page cache that is locked, a part of what
-    cannot be reclaimed that ends at the size of the files. `throttles`: at it the kernel slows down and kills nothing.
+    cannot be reclaimed that ends at the size of the files; `kept_bytes`: another such part, page cache that memory.min keeps. `throttles`: at it the kernel slows down and kills nothing.
     """
 
     place: str
@@ -41,6 +42,7 @@ class Room(msgspec.Struct, frozen=True, gc=False):
     file_cache_bytes: int | None
     locked_file_bytes: int = 0
     throttles: bool = False
+    kept_bytes: int = 0
 
     @property
     def scope(self) -> str:
@@ -49,8 +51,8 @@ class Room(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def growing_bytes(self) -> int:
-        """What a trend is taken of: all that is in use but locked page cache."""
-        return self.unreclaimable_bytes + self.swapped_bytes - self.locked_file_bytes
+        """What a trend is taken of: all that is in use but page cache."""
+        return self.unreclaimable_bytes + self.swapped_bytes - self.locked_file_bytes - self.kept_bytes
 
     @property
     def headroom_bytes(self) -> int:
@@ -70,8 +72,24 @@ def rooms(machine: MachineSample, backend: BackendSample) -> tuple[Room, ...]:
     if own is not None:
         found.append(_cgroup_room(own, meminfo, backend.cgroup_directory or OWN))
     if meminfo is not None:
-        found.append(_machine_room(meminfo))
+        found.append(machine_room(meminfo))
+    if machine.kept:
+        return tuple(_with_kept(room, machine.kept) for room in found if room is not None)
     return tuple(room for room in found if room is not None)
+
+
+def _with_kept(room: Room, kept: Iterable[KeptMemory]) -> Room:
+    """What the cgroups below it keep counts as what cannot be reclaimed; its own does not: it gives way to its own limit."""
+    size = sum(kept_bytes(one) for one in kept if room.place == MACHINE or one.directory.startswith(f"{room.place}/"))
+    return msgspec.structs.replace(room, unreclaimable_bytes=room.unreclaimable_bytes + size, kept_bytes=size)
+
+
+def kept_bytes(one: KeptMemory) -> int:
+    """Bytes that are kept beside what cannot be reclaimed anyway; 0 where its use is unknown."""
+    held = unreclaimable_bytes(one.memory)
+    if held is None or one.memory.current_bytes is None:
+        return 0
+    return max(0, min(one.keeps_bytes, one.memory.current_bytes) - held)
 
 
 def room_at(found: Sequence[Room], place: str) -> Room | None:
@@ -96,9 +114,9 @@ def growing_bytes_around(machine: MachineSample, backend: BackendSample) -> int 
     """What cannot be reclaimed, and what of it is in swap, in the backend's cgroup, limit or not; without one on the machine."""
     cgroup = backend.cgroup
     if cgroup is None:
-        room = None if machine.meminfo is None else _machine_room(machine.meminfo)
+        room = None if machine.meminfo is None else machine_room(machine.meminfo)
         return None if room is None else room.growing_bytes
-    unreclaimable = _cgroup_unreclaimable(cgroup)
+    unreclaimable = unreclaimable_bytes(cgroup)
     if unreclaimable is None:
         return None
     return unreclaimable + (cgroup.swap_bytes or 0) - _locked_in_cgroup(cgroup, unreclaimable)
@@ -115,10 +133,14 @@ def smallest_oom_room_bytes(found: Sequence[Room]) -> int | None:
 
 def cgroup_limit_text(backend: BackendSample, limit_bytes: float, headroom_bytes: float) -> str | None:
     """Whose limit this is, where it is that of a cgroup; None: the machine's, or unknown."""
-    for room in rooms(MachineSample(), backend):
-        if room.limit_bytes == round(limit_bytes) and room.headroom_bytes == headroom_bytes:
-            return limit_text(room, None, backend)
-    return None
+    # What is kept below it, which is not known here, takes of its headroom.
+    like = [
+        room
+        for room in rooms(MachineSample(), backend)
+        if room.limit_bytes == round(limit_bytes) and room.headroom_bytes >= headroom_bytes
+    ]
+    found = min(like, key=lambda room: room.headroom_bytes, default=None)
+    return None if found is None else limit_text(found, None, backend)
 
 
 def limit_text(room: Room, total: int | None, backend: BackendSample) -> str:
@@ -165,6 +187,7 @@ def memory_view(machine: MachineSample, backend: BackendSample, known: Sequence[
         backend_anonymous_bytes=anonymous,
         backend_swap_bytes=swapped,
         limit_of=limit_text(room, None if meminfo is None else meminfo.total_bytes, backend),
+        kept_bytes=room.kept_bytes,
     )
 
 
@@ -177,12 +200,14 @@ def memory_under_each(machine: MachineSample, backend: BackendSample) -> tuple[M
             unreclaimable_bytes=room.unreclaimable_bytes + room.swapped_bytes,
             file_cache_bytes=room.file_cache_bytes,
             headroom_bytes=room.headroom_bytes,
+            kept_bytes=room.kept_bytes,
         )
         for room in sorted(rooms(machine, backend), key=_tightness)
     )
 
 
-def _machine_room(meminfo: MemInfo) -> Room | None:
+def machine_room(meminfo: MemInfo) -> Room | None:
+    """The machine's own, without what cgroups keep; None where too little is known."""
     total, anonymous, shared = meminfo.total_bytes, meminfo.anonymous_bytes, meminfo.shared_bytes
     if total is None or anonymous is None or shared is None:
         return None
@@ -214,7 +239,7 @@ def _locked_file_bytes(meminfo: MemInfo) -> int:
 
 def _cgroup_room(cgroup: CgroupMemory, meminfo: MemInfo | None, place: str) -> Room | None:
     limits = [limit for limit in (cgroup.limit_bytes, cgroup.high_bytes) if limit is not None]
-    unreclaimable = _cgroup_unreclaimable(cgroup)
+    unreclaimable = unreclaimable_bytes(cgroup)
     if not limits or unreclaimable is None:
         return None
     swapped = cgroup.swap_bytes or 0
@@ -242,7 +267,8 @@ def _locked_in_cgroup(cgroup: CgroupMemory, unreclaimable: int) -> int:
     return max(0, min(locked, unreclaimable, cgroup.unevictable_bytes or 0))
 
 
-def _cgroup_unreclaimable(cgroup: CgroupMemory) -> int | None:
+def unreclaimable_bytes(cgroup: CgroupMemory) -> int | None:
+    """What the kernel can take nothing of to make room, swap apart; None: unknown."""
     if cgroup.current_bytes is not None and cgroup.reclaimable_file_bytes is not None:
         reclaimable = cgroup.reclaimable_file_bytes + (cgroup.reclaimable_slab_bytes or 0)
         return max(0, cgroup.current_bytes - reclaimable)

@@ -31,6 +31,8 @@ def memory_parts(view: BackendView) -> tuple[MemoryPart, ...]:
     held, limit = memory.unreclaimable_bytes, memory.limit_bytes
     if held is None or not limit:
         return ()
+    kept = max(0, min(memory.kept_bytes, held))
+    held -= kept
     locked = max(0, min(view.protect.locked_bytes, held))
     parts = [MemoryPart("L", "locked weights", locked)]
     if memory.backend_anonymous_bytes is None:
@@ -39,7 +41,9 @@ def memory_parts(view: BackendView) -> tuple[MemoryPart, ...]:
         own = min(held - locked, memory.backend_anonymous_bytes + (memory.backend_swap_bytes or 0))
         parts += _own(view, own)
         parts.append(MemoryPart("O", "others", held - locked - own))
-    cache = max(0, min((memory.file_cache_bytes or 0) - locked, limit - held))
+    parts.append(MemoryPart("M", "page cache that is kept (memory.min)", kept))
+    held += kept
+    cache = max(0, min((memory.file_cache_bytes or 0) - locked - kept, limit - held))
     parts.append(MemoryPart("▒", "page cache", cache, held=False))
     parts.append(MemoryPart("░", "free", max(0, limit - held - cache), held=False))
     return tuple(part for part in parts if part.bytes)

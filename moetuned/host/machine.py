@@ -6,8 +6,10 @@ import math
 import os
 from collections.abc import Mapping
 
+from moetuned.decide.memory_headroom import kept_bytes
 from moetuned.host.cgroup import CGROUP_ROOT, MemoryCgroup, memory_cgroup
 from moetuned.host.fs import HostFS, RealFS, read_or_none
+from moetuned.host.kept_cgroups import kept_memory
 from moetuned.parse.cgroup_memory import cgroup_file_names, parse_cgroup_memory
 from moetuned.parse.cpu_info import parse_cpu_features, parse_cpu_list, parse_load
 from moetuned.parse.meminfo import parse_meminfo
@@ -33,9 +35,10 @@ def read_machine(pid: int, cpus: frozenset[int], fs: HostFS = _REAL, cgroup: str
     if meminfo is None or meminfo.total_bytes is None:
         raise MachineError("/proc/meminfo does not say how much memory there is; say it with --ram")
     limit = Amount(meminfo.total_bytes, meminfo.total_bytes, "RAM (MemTotal)")
-    system = _taken(meminfo)
+    place = memory_cgroup(pid, fs) if cgroup is None else _at(cgroup, fs)
+    system = _taken(meminfo, _kept_from(place, fs))
     swap = meminfo.swap_total_bytes or 0
-    found = _cgroup_limit(memory_cgroup(pid, fs) if cgroup is None else _at(cgroup, fs), fs)
+    found = _cgroup_limit(place, fs)
     if found is not None:
         directory, size, memory = found
         inside = _taken_inside(memory)
@@ -61,11 +64,19 @@ def own_cpus() -> frozenset[int]:
     return frozenset(os.sched_getaffinity(0))
 
 
-def _taken(meminfo: MemInfo) -> Amount:
+def _taken(meminfo: MemInfo, kept: int) -> Amount:
     if meminfo.total_bytes is None or meminfo.available_bytes is None:
         return _NOT_READ
-    size = max(0, meminfo.total_bytes - meminfo.available_bytes)
-    return Amount(size, size, "MemTotal - MemAvailable now")
+    size = min(meminfo.total_bytes, max(0, meminfo.total_bytes - meminfo.available_bytes) + kept)
+    return Amount(size, size, f"MemTotal - MemAvailable now{', and what memory.min keeps' if kept else ''}")
+
+
+def _kept_from(place: MemoryCgroup, fs: HostFS) -> int:
+    """Page cache that MemAvailable counts and that nobody in this cgroup gets; what is kept in it makes way for what is in it."""
+    own = place.counted_in
+    return sum(
+        kept_bytes(one) for one in kept_memory(fs) if own is None or not f"{one.directory}/".startswith(f"{own}/")
+    )
 
 
 def _at(directory: str, fs: HostFS) -> MemoryCgroup:

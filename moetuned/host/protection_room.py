@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from moetuned.decide.hard_protection import why_not
+from moetuned.decide.hard_protection import Use, why_not, why_short
+from moetuned.decide.memory_headroom import machine_room, unreclaimable_bytes
 from moetuned.host.cgroup_protection import NO_NUMBER, Asked
-from moetuned.host.fs import HostFS, RealFS
+from moetuned.host.fs import HostFS, RealFS, read_or_none
 from moetuned.host.tunable_files import read_tunable
+from moetuned.parse.cgroup_memory import cgroup_file_names, parse_cgroup_memory
 from moetuned.parse.config_problem import Problem, key_path
+from moetuned.parse.config_values import HeadroomLimit
 from moetuned.parse.meminfo import parse_meminfo
 from moetuned.schema.config import Config
+from moetuned.schema.sample import MemInfo
 from moetuned.schema.tunable import Codec, Place
 from moetuned.schema.units import format_bytes, parse_bytes
 
@@ -20,23 +24,22 @@ _LIMITS = ("memory.max", "memory.high")
 """Above either the kernel takes memory of those in the cgroup, or kills one of them; what their own memory.min keeps it does not take."""
 
 
-def refusals(fs: HostFS, asked: Asked) -> dict[str, str]:
+def refusals(fs: HostFS, asked: Asked, near: HeadroomLimit) -> dict[str, str]:
     """Why nothing is kept in a backend's cgroup, one sentence by its directory; those that may have it are not named.
 
     Where the machine has too little for all, none gets it: which of them runs first must not decide. Backends whose cgroup is not known
     (yet) count there too. Reclaim for a cgroup's own limit does not look at its own memory.min (mem_cgroup_unprotected in
-    include/linux/memcontrol.h), so of that one no more than all of the limit may be kept.
+    include/linux/memcontrol.h), so of that one no more than all of the limit may be kept. `near`: `limits.near`.
     """
     roots = {cgroup.root for cgroup in asked.cgroups.values()}
     for root in roots:
-        kept = _kept_below(fs, asked, root)
-        against = why_not(None if kept is None else kept + asked.later_bytes, _machine_bytes(fs), _MACHINE)
+        against = _machine(fs, asked, root, near)
         if against is not None:
             return dict.fromkeys(asked.own, against)
     found: dict[str, str] = {}
     for directory, size in asked.own.items():
         cgroup = asked.cgroups[directory]
-        reasons = (_above(fs, asked, each.directory, each.name) for each in cgroup.above())
+        reasons = (_above(fs, asked, each.directory, each.name, near) for each in cgroup.above())
         problem = _own(fs, directory, cgroup.name, size) or next((one for one in reasons if one is not None), None)
         if problem is not None:
             found[directory] = problem
@@ -71,9 +74,51 @@ def _own(fs: HostFS, directory: str, name: str, size: int) -> str | None:
     return f"{name} is limited to {format_bytes(limit)} itself (memory.max, memory.high), so {format_bytes(size)} cannot be kept in it"
 
 
-def _above(fs: HostFS, asked: Asked, directory: str, name: str) -> str | None:
+def _machine(fs: HostFS, asked: Asked, root: str, near: HeadroomLimit) -> str | None:
+    kept, limit = _kept_below(fs, asked, root), _machine_bytes(fs)
+    kept = None if kept is None else kept + asked.later_bytes
+    against = why_not(kept, limit, _MACHINE)
+    if against is not None or kept is None or limit is None:
+        return against
+    room = None if (info := _meminfo(fs)) is None else machine_room(info)
+    # Huge pages are taken off the limit.
+    held = None if room is None or info is None else room.unreclaimable_bytes - (info.hugepages_bytes or 0)
+    return _short(
+        fs,
+        asked,
+        root,
+        near,
+        (None if held is None or room is None else held + room.swapped_bytes, kept, limit, _MACHINE),
+    )
+
+
+def _above(fs: HostFS, asked: Asked, directory: str, name: str, near: HeadroomLimit) -> str | None:
     limit = _limit_bytes(fs, directory)
-    return None if limit == _NO_LIMIT_BYTES else why_not(_kept_below(fs, asked, directory), limit, name)
+    if limit == _NO_LIMIT_BYTES:
+        return None
+    kept = _kept_below(fs, asked, directory)
+    against = why_not(kept, limit, name)
+    if against is not None or kept is None or limit is None:
+        return against
+    return _short(fs, asked, directory, near, (_held_bytes(fs, directory), kept, limit, name))
+
+
+def _short(
+    fs: HostFS, asked: Asked, directory: str, near: HeadroomLimit, of: tuple[int | None, int, int, str]
+) -> str | None:
+    held, kept, limit, name = of
+    own = {path: size for path, size in asked.own.items() if path.startswith(f"{directory}/")}
+    use = Use(held, sum(min(size, _held_bytes(fs, path) or 0) for path, size in own.items()))
+    is_kept = any(f"{path}/{asked.file}" in asked.originals for path in own)
+    return why_short(kept, use, limit, name, near, is_kept=is_kept)
+
+
+def _held_bytes(fs: HostFS, directory: str) -> int | None:
+    """What of a cgroup's memory cannot be reclaimed, memory in swap included; None: unknown."""
+    files = {name: read_or_none(fs, f"{directory}/{name}") for name in cgroup_file_names(2)}
+    memory = parse_cgroup_memory(2, files)
+    held = None if memory is None else unreclaimable_bytes(memory)
+    return None if held is None or memory is None else held + (memory.swap_bytes or 0)
 
 
 def _kept_below(fs: HostFS, asked: Asked, directory: str) -> int | None:
@@ -107,10 +152,11 @@ def _limit_bytes(fs: HostFS, directory: str) -> int | None:
 
 def _machine_bytes(fs: HostFS) -> int | None:
     """RAM that programs can have: pages that are set aside as huge ones are nobody's otherwise."""
-    try:
-        info = parse_meminfo(fs.read_text("/proc/meminfo"))
-    except OSError:
-        return None
+    info = _meminfo(fs)
     if info is None or info.total_bytes is None:
         return None
     return max(0, info.total_bytes - (info.hugepages_bytes or 0))
+
+
+def _meminfo(fs: HostFS) -> MemInfo | None:
+    return parse_meminfo(read_or_none(fs, "/proc/meminfo"))

@@ -29,7 +29,7 @@ from moetuned.host.sampler import Sampler
 from moetuned.parse.backend_http import paths_of
 from moetuned.schema.backend_abilities import Dialect
 from moetuned.schema.backend_description import BackendDescription
-from moetuned.schema.sample import BackendIdentity, HttpNumbers, RawBackend, RawResidency, RawSample
+from moetuned.schema.sample import BackendIdentity, HttpNumbers, KeptCgroup, RawBackend, RawResidency, RawSample
 
 SCAN_PIECE_SECONDS = 0.005
 SCAN_PAUSE_SECONDS = 0.02
@@ -61,6 +61,7 @@ class Subject(msgspec.Struct, frozen=True):
     cgroup: MemoryCgroup = MemoryCgroup()
     disks: tuple[str, ...] = ()
     numbers: HttpNumbers | None = None
+    kept: tuple[KeptCgroup, ...] = ()
 
     @property
     def dialect(self) -> Dialect:
@@ -83,6 +84,7 @@ class Subject(msgspec.Struct, frozen=True):
             clock_ticks=CLOCK_TICKS,
             dialect=self.dialect,
             numbers=self.numbers,
+            kept=self.kept,
         )
 
     @property

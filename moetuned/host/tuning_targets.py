@@ -35,7 +35,7 @@ def find_targets(
     paths = dict.fromkeys(backend.model for backend in config.backends if backend.model is not None)
     models = tuple(look(path) for path in paths)
     found = (_cgroup(backend, cgroups or {}, with_daemon) for backend in config.backends)
-    return Targets(models, tuple(target for target in found if target is not None))
+    return Targets(models, tuple(target for target in found if target is not None), limits=config.limits)
 
 
 def model_target(path: str) -> ModelTarget:

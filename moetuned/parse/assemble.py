@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from moetuned.parse.backend_http import parse_backend_http
-from moetuned.parse.cgroup_memory import above_file_names, cgroup_file_names, parse_cgroup_memory
+from moetuned.parse.cgroup_memory import KEPT_FILES, above_file_names, cgroup_file_names, parse_cgroup_memory
 from moetuned.parse.disk_stat import parse_disk_stat
 from moetuned.parse.meminfo import parse_meminfo
 from moetuned.parse.pressure import parse_pressure
@@ -20,6 +20,7 @@ from moetuned.schema.sample import (
     CgroupAbove,
     CgroupMemory,
     DiskCounters,
+    KeptMemory,
     MachineSample,
     RawBackend,
     RawResidency,
@@ -40,7 +41,7 @@ def machine_paths() -> tuple[str, ...]:
 
 
 def backend_paths(identity: BackendIdentity) -> tuple[str, ...]:
-    """Files about one backend: its process, its cgroup and those above with a limit, the disks under its model."""
+    """Files about one backend: its process, its cgroup and those above with a limit, those that are kept, the disks under its model."""
     process = () if identity.pid is None else tuple(f"/proc/{identity.pid}/{name}" for name in ("stat", "status", "io"))
     cgroup = (
         ()
@@ -54,7 +55,8 @@ def backend_paths(identity: BackendIdentity) -> tuple[str, ...]:
             f"{one}/{name}" for one in identity.limited_above for name in above_file_names(identity.cgroup_version)
         )
     )
-    return (*process, *cgroup, *above, *(_disk_path(disk) for disk in identity.disks))
+    kept = (f"{one.directory}/{name}" for one in identity.kept for name in KEPT_FILES)
+    return (*process, *cgroup, *above, *kept, *(_disk_path(disk) for disk in identity.disks))
 
 
 def assemble(raw: RawSample, identities: Sequence[BackendIdentity]) -> Sample:
@@ -75,6 +77,7 @@ def assemble(raw: RawSample, identities: Sequence[BackendIdentity]) -> Sample:
             pressure_memory=parse_pressure(raw.files.get(_PRESSURE_MEMORY)),
             pressure_io=parse_pressure(raw.files.get(_PRESSURE_IO)),
             disks=counters,
+            kept=_kept(raw.files, identities),
         ),
         backends=tuple(_backend(raw, identity, cgroups) for identity in identities),
     )
@@ -118,6 +121,17 @@ def _cgroup(files: Mapping[str, str | None], identity: BackendIdentity, known: _
         names = cgroup_file_names(version)
         known[place] = parse_cgroup_memory(version, {name: files.get(f"{directory}/{name}") for name in names})
     return known[place]
+
+
+def _kept(files: Mapping[str, str | None], identities: Sequence[BackendIdentity]) -> tuple[KeptMemory, ...]:
+    if not any(identity.kept for identity in identities):
+        return ()
+    found = []
+    for one in dict.fromkeys(each for identity in identities for each in identity.kept):
+        memory = parse_cgroup_memory(2, {name: files.get(f"{one.directory}/{name}") for name in KEPT_FILES})
+        if memory is not None:
+            found.append(KeptMemory(one.directory, one.keeps_bytes, memory))
+    return tuple(found)
 
 
 def _above(files: Mapping[str, str | None], identity: BackendIdentity) -> tuple[CgroupAbove, ...]:

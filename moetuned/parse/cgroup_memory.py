@@ -39,6 +39,8 @@ _V2_ABOVE_FILES = (
     "memory.swap.current",
     "memory.swap.max",
 )
+KEPT_FILES = ("memory.current", "memory.stat")
+"""What is asked of a cgroup whose memory is kept, besides how much may be (memory.min; version 2)."""
 LIMIT_FILES = {1: ("memory.limit_in_bytes",), 2: ("memory.max", "memory.high")}
 """Where a cgroup's own limits are, by version. The root of version 2 has none of them."""
 UNLIMITED_BYTES = 1 << 60

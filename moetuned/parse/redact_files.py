@@ -13,7 +13,7 @@ _CPU_KEPT = frozenset(
      "CPU implementer", "CPU architecture", "CPU part", "Features", "Model")
 )  # fmt: skip
 """Boards put a serial number into the same file."""
-_CGROUP_ROOT = "/sys/fs/cgroup"
+CGROUP_ROOT = "/sys/fs/cgroup"
 _V1_MEMORY = ("memory", "unified")
 
 
@@ -30,10 +30,10 @@ def anonymous_cgroup(directory: str) -> str:
 
     Directories above one another stay so.
     """
-    below = directory.removeprefix(_CGROUP_ROOT).strip("/").split("/") if directory.startswith(_CGROUP_ROOT) else [""]
+    below = directory.removeprefix(CGROUP_ROOT).strip("/").split("/") if directory.startswith(CGROUP_ROOT) else [""]
     kept = below[:1] if below[0] in _V1_MEMORY else []
     names = [f"level{number}" for number in range(1, len([part for part in below[len(kept) :] if part]) + 1)]
-    return "/".join((_CGROUP_ROOT, *kept, *names))
+    return "/".join((CGROUP_ROOT, *kept, *names))
 
 
 def _stat(text: str) -> str:

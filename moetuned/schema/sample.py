@@ -141,6 +141,21 @@ class CgroupAbove(msgspec.Struct, frozen=True, gc=False):
     memory: CgroupMemory
 
 
+class KeptCgroup(msgspec.Struct, frozen=True, gc=False):
+    """A memory cgroup that the kernel takes no memory of while it uses no more than `keeps_bytes` (memory.min, as far as those above it allow)."""
+
+    directory: str
+    keeps_bytes: int
+
+
+class KeptMemory(msgspec.Struct, frozen=True, gc=False):
+    """The same at one moment, with its memory then."""
+
+    directory: str
+    keeps_bytes: int
+    memory: CgroupMemory
+
+
 class Slot(msgspec.Struct, frozen=True, gc=False):
     """One slot of the backend as /slots shows it."""
 
@@ -204,6 +219,8 @@ class MachineSample(msgspec.Struct, frozen=True):
     pressure_memory: Pressure | None = None
     pressure_io: Pressure | None = None
     disks: dict[str, DiskCounters] = {}
+    kept: tuple[KeptMemory, ...] = ()
+    """Where it is known to be, each cgroup once."""
 
 
 class BackendSample(msgspec.Struct, frozen=True):
@@ -239,7 +256,8 @@ class BackendIdentity(msgspec.Struct, frozen=True):
     `cgroup_directory`: absolute directory of its memory cgroup, None when it is in the root cgroup.
     `limited_above`: directories above that one which have a limit, the nearest first. `disks`: names under /sys/block of the
     devices under its model. `start_ticks`: field 22 of /proc/<pid>/stat; None: the process that has the pid when it is first
-    looked at. `dialect`: how it answers over HTTP; `numbers` are of the dialect "generic".
+    looked at. `dialect`: how it answers over HTTP; `numbers` are of the dialect "generic". `kept`: cgroups of the machine, the
+    backend's own or not, whose memory the kernel does not take.
     """
 
     name: str
@@ -254,3 +272,4 @@ class BackendIdentity(msgspec.Struct, frozen=True):
     limited_above: tuple[str, ...] = ()
     dialect: Dialect = Dialect.LLAMA
     numbers: HttpNumbers | None = None
+    kept: tuple[KeptCgroup, ...] = ()

@@ -38,6 +38,8 @@ class MemoryView(msgspec.Struct, frozen=True):
     """What of the backend's own memory its KV cache takes, by its settings; None: unknown."""
     backend_start_bytes: int | None = None
     """The backend's own memory, swapped out or not, when it had loaded; what it has more now it grew by since. None: not seen then."""
+    kept_bytes: int = 0
+    """Page cache that counts as what cannot be reclaimed, because memory.min of a cgroup below the limit keeps it."""
 
 
 class ResidencyView(msgspec.Struct, frozen=True):

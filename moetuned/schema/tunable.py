@@ -7,6 +7,7 @@ from enum import StrEnum
 
 import msgspec
 
+from moetuned.schema.config import Limits
 from moetuned.schema.swap import SwapStep
 
 
@@ -159,7 +160,7 @@ class Targets(msgspec.Struct, frozen=True):
     """What settings of a device or a cgroup are found by. `profile`: the one that is planned, None when no one in particular is.
 
     `swap`: what is planned to be made or left; settings that follow from where swap lives count it as made. `originals`: files that hold a
-    value of ours now, and what they held before.
+    value of ours now, and what they held before. `limits`: of the configuration. `short`: why nothing may be kept for good now, whatever is left.
     """
 
     models: tuple[ModelTarget, ...] = ()
@@ -167,6 +168,8 @@ class Targets(msgspec.Struct, frozen=True):
     profile: str | None = None
     swap: tuple[SwapStep, ...] = ()
     originals: Mapping[str, str] = {}
+    limits: Limits = Limits()
+    short: str | None = None
 
 
 class Wanted(msgspec.Struct, frozen=True):

@@ -176,7 +176,7 @@ def _unsound(backend: TraceBackend, identity: BackendIdentity) -> str | None:
         return "it is of another backend"
     if identity.page_bytes not in _PAGES or not 0 < identity.clock_ticks <= _MOST_TICKS:
         return f"no machine has pages of {identity.page_bytes} bytes and {identity.clock_ticks} clock ticks a second"
-    if len(identity.disks) > _MOST_PLACES or len(identity.limited_above) > _MOST_PLACES:
+    if max(len(identity.disks), len(identity.limited_above), len(identity.kept)) > _MOST_PLACES:
         return f"more than {_MOST_PLACES} disks or cgroups"
     return None
 

@@ -6,14 +6,14 @@ places as well: directories, units and containers, the backend's name in the con
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from moetuned.parse.redact_command import file_name, redact_arguments, redact_environment
-from moetuned.parse.redact_files import anonymous_cgroup, redact_file
+from moetuned.parse.redact_files import CGROUP_ROOT, anonymous_cgroup, redact_file
 from moetuned.parse.redact_http import redact_http
-from moetuned.schema.sample import BackendIdentity, RawBackend, RawSample
+from moetuned.schema.sample import BackendIdentity, KeptCgroup, RawBackend, RawSample
 from moetuned.state.trace import TraceBackend
 
 ANONYMOUS_NAME = "backend"
@@ -30,6 +30,8 @@ class Privacy:
         self._identity = identity
         own = [] if identity.cgroup_directory is None else [identity.cgroup_directory]
         self._places = {one: anonymous_cgroup(one) for one in (*own, *identity.limited_above)} if anonymous else {}
+        if anonymous:
+            self._places = {**_kept_places(identity.kept, self._places), **self._places}
         self.identity = msgspec.structs.replace(
             identity,
             name=self.name,
@@ -37,6 +39,10 @@ class Privacy:
             cgroup_directory=self._place(identity.cgroup_directory),
             limited_above=tuple(self._places.get(one, one) for one in identity.limited_above),
             numbers=None,
+            kept=tuple(
+                msgspec.structs.replace(one, directory=self._places.get(one.directory, one.directory))
+                for one in identity.kept
+            ),
         )
         """The backend's identity as the trace has it: with the paths of `sample`."""
 
@@ -79,6 +85,15 @@ class Privacy:
         directory, _, name = path.rpartition("/")
         place = self._places.get(directory)
         return path if place is None else f"{place}/{name}"
+
+
+def _kept_places(kept: Iterable[KeptCgroup], places: Mapping[str, str]) -> dict[str, str]:
+    """Anonymous names of cgroups that may be anybody's, below the same known ones as they are."""
+    found = {}
+    for number, one in enumerate(kept, 1):
+        above = max((each for each in places if one.directory.startswith(f"{each}/")), key=len, default=None)
+        found[one.directory] = f"{CGROUP_ROOT if above is None else places[above]}/kept{number}"
+    return found
 
 
 def _address(url: str | None) -> str | None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
 import msgspec
 import pytest
+from daemon_fakes import FakeClock
 from fakes.fake_kernel import BOOT_ID, FakeKernel, Limit, Text, add_cgroups, usual_kernel
 
 from moetuned.daemon.tuning_keeper import RESTING, TuningKeeper
+from moetuned.decide.hard_protection import RETRY_SECONDS
 from moetuned.host import service_manager
 from moetuned.host.fs import RealFS
 from moetuned.host.systemd_booted import BOOTED
@@ -482,6 +485,47 @@ def _set(kernel: FakeKernel, path: str, value: str, meminfo: str) -> None:
         kernel.files[path] = Text(meminfo)
     else:
         kernel.foreign_write(path, value)
+
+
+def test_what_is_given_up_as_memory_is_near_its_limit_comes_back_after_its_time(
+    kernel: FakeKernel, journal: str
+) -> None:
+    add_cgroups(kernel, "moetuned.slice/glm.service", "moetuned.slice/qwen.service")
+    clock = FakeClock()
+    keeper = TuningKeeper(kernel, journal, clock)
+    assert not keeper.give_up_kept("before anything is applied")
+    keeper.follow_cgroups(keeping(glm="30GiB"), {"glm": "/sys/fs/cgroup/moetuned.slice/glm.service"})
+    keeper.apply(keeping(glm="30GiB"))
+    assert keeper.give_up_kept("memory was near its limit")
+    assert kept(kernel) == ["0", "0", "0"]
+    assert {view.detail for view in keeper.views if view.state == "skipped"} >= {"memory was near its limit"}
+    assert not keeper.give_up_kept("there is nothing any more")
+    keeper.check()
+    keeper.apply(keeping(glm="30GiB"))
+    assert kept(kernel) == ["0", "0", "0"], "whoever applies meanwhile"
+    clock.now += RETRY_SECONDS
+    keeper.check()
+    assert kept(kernel) == [str(30 << 30), str(30 << 30), "0"]
+    keeper.rest()
+    assert not keeper.give_up_kept("somebody had it given back")
+    keeper.close()
+
+
+def test_what_could_not_be_given_back_is_tried_again_but_not_at_each_look(kernel: FakeKernel, journal: str) -> None:
+    add_cgroups(kernel, "moetuned.slice/glm.service")
+    clock = FakeClock()
+    keeper = TuningKeeper(kernel, journal, clock)
+    keeper.follow_cgroups(keeping(glm="30GiB"), {"glm": "/sys/fs/cgroup/moetuned.slice/glm.service"})
+    keeper.apply(keeping(glm="30GiB"))
+    path = "/sys/fs/cgroup/moetuned.slice/glm.service/memory.min"
+    kernel.fail("write", path, errno.EBUSY)
+    assert keeper.give_up_kept("memory was near its limit")
+    assert kernel.foreign_read(path).strip() == str(30 << 30)
+    assert not keeper.give_up_kept("a second later")
+    clock.now += 10.0
+    assert keeper.give_up_kept("ten seconds later")
+    assert kernel.foreign_read(path).strip() == "0"
+    keeper.close()
 
 
 def test_what_was_given_back_by_hand_stays_so_whatever_leaves_room(kernel: FakeKernel, journal: str) -> None:

@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moetuned.decide.hard_protection import RESERVE_BYTES, most_bytes, reserve_bytes, why_not
+from moetuned.decide.hard_protection import (
+    RESERVE_BYTES,
+    RETRY_SECONDS,
+    Use,
+    may_keep_again,
+    most_bytes,
+    reserve_bytes,
+    why_not,
+    why_short,
+)
+from moetuned.parse.config_values import HeadroomLimit
 
 GIB = 1 << 30
 MIB = 1 << 20
@@ -64,3 +74,37 @@ def test_the_reason_says_how_much_may_be() -> None:
         "50.0 GiB would be kept in all, and of the 64.0 GiB of this machine no more than 48.0 GiB may be: the kernel kills programs "
         "before it takes what memory.min keeps"
     )
+
+
+NEAR = HeadroomLimit(ratio=0.1)
+
+
+def short(held: int | None, kept: int = 20, own: int = 0, *, is_kept: bool = False) -> str | None:
+    use = Use(None if held is None else held * GIB, own * GIB)
+    return why_short(kept * GIB, use, 40 * GIB, "this machine", NEAR, is_kept=is_kept)
+
+
+def test_what_others_use_leaves_twice_the_near_limit_or_nothing_is_kept() -> None:
+    assert short(12) is None
+    assert "others use 13.0 GiB of the 40.0 GiB of this machine" in (short(13) or "")
+    assert short(13, own=1) is None, "its own part of what is kept counts once"
+    assert short(15, is_kept=True) is None
+    assert "and 5.0 GiB must be" in (short(16, is_kept=True) or "")
+    assert short(40, kept=0) is None
+    assert "unknown" in (short(None) or "")
+
+
+@given(st.integers(0, 40), st.integers(0, 40), st.integers(0, 40), st.integers(0, 8))
+def test_what_may_begin_may_stay_and_more_use_never_allows_more(held: int, kept: int, own: int, more: int) -> None:
+    own = min(own, held)
+    if short(held, kept, own) is None:
+        assert short(held, kept, own, is_kept=True) is None
+    for is_kept in (True, False):
+        if short(held, kept, own, is_kept=is_kept) is not None:
+            assert short(held + more, kept, own, is_kept=is_kept) is not None
+
+
+def test_what_was_given_up_rests() -> None:
+    assert may_keep_again(None, 5.0)
+    assert not may_keep_again(5.0, 5.0 + RETRY_SECONDS - 1)
+    assert may_keep_again(5.0, 5.0 + RETRY_SECONDS)

@@ -14,7 +14,15 @@ from moetuned.decide.memory_headroom import (
     smallest_oom_room_bytes,
     tightest_room,
 )
-from moetuned.schema.sample import BackendSample, CgroupAbove, CgroupMemory, MachineSample, MemInfo, ProcessCounters
+from moetuned.schema.sample import (
+    BackendSample,
+    CgroupAbove,
+    CgroupMemory,
+    KeptMemory,
+    MachineSample,
+    MemInfo,
+    ProcessCounters,
+)
 
 GIB = 1 << 30
 INFO = MemInfo(
@@ -220,3 +228,55 @@ def test_limits_that_are_known_are_not_worked_out_again() -> None:
     machine, backend = MachineSample(meminfo=INFO), backend_below(above(20 * GIB, 6 * GIB, 16 * GIB))
     assert memory_view(machine, backend, rooms(machine, backend)) == memory_view(machine, backend)
     assert memory_view(machine, backend, ()).unknown is not None
+
+
+def kept(name: str, keeps: int, current: int, cache: int) -> KeptMemory:
+    memory = CgroupMemory(2, current_bytes=current * GIB, reclaimable_file_bytes=cache * GIB)
+    return KeptMemory(f"/sys/fs/cgroup/{name}", keeps * GIB, memory)
+
+
+def headroom(place: str, *found: KeptMemory) -> int:
+    backend = backend_below(above(20 * GIB, 6 * GIB, 32 * GIB))
+    room = room_at(rooms(MachineSample(meminfo=INFO, kept=found), backend), place)
+    assert room is not None
+    return room.headroom_bytes // GIB
+
+
+def test_what_is_kept_below_a_limit_is_not_there_for_anybody_else() -> None:
+    own, other = "user.slice/llm.service", "system.slice/other.service"
+    machine, slice_, unit = "", "/sys/fs/cgroup/user.slice", "/sys/fs/cgroup/user.slice/llm.service"
+    before = [headroom(place) for place in (machine, slice_, unit)]
+    assert [headroom(place, kept(other, 6, 8, 7)) for place in (machine, slice_, unit)] == [before[0] - 5, *before[1:]]
+    # Its own limit takes of what it keeps, those above do not.
+    assert [headroom(place, kept(own, 2, 3, 2)) for place in (machine, slice_, unit)] == [
+        before[0] - 1,
+        before[1] - 1,
+        before[2],
+    ]
+
+
+def test_kept_is_no_more_than_is_used_and_what_cannot_be_reclaimed_counts_once() -> None:
+    before = headroom("")
+    assert headroom("", kept("a", 100, 5, 4)) == before - 4
+    assert headroom("", kept("a", 3, 9, 4)) == before, "5 GiB cannot be reclaimed, more than is kept"
+    assert headroom("", kept("a", 3, 9, 9)) == before - 3
+    assert headroom("", KeptMemory("/sys/fs/cgroup/a", GIB, CgroupMemory(2))) == before, "its use is unknown"
+
+
+def test_page_cache_that_fills_what_is_kept_is_no_growth() -> None:
+    machine = MachineSample(meminfo=INFO, kept=(kept("a", 6, 9, 8),))
+    room = tightest_room(machine, BackendSample("one"))
+    assert room is not None
+    without = tightest_room(MachineSample(meminfo=INFO), BackendSample("one"))
+    assert without is not None
+    assert (room.growing_bytes, room.kept_bytes) == (without.growing_bytes, 5 * GIB)
+    assert room.oom_room_bytes == without.oom_room_bytes - 5 * GIB
+    assert memory_view(machine, BackendSample("one")).kept_bytes == 5 * GIB
+
+
+def test_whose_limit_it_is_is_known_also_where_something_is_kept_below_it() -> None:
+    backend = backend_below(above(20 * GIB, 6 * GIB, 16 * GIB))
+    machine = MachineSample(meminfo=INFO, kept=(kept("user.slice/llm.service", 2, 3, 2),))
+    room = room_at(rooms(machine, backend), "/sys/fs/cgroup/user.slice")
+    assert room is not None
+    assert "user.slice" in (cgroup_limit_text(backend, room.limit_bytes, room.headroom_bytes) or "")

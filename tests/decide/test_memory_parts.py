@@ -66,3 +66,15 @@ def test_they_add_up_to_what_was_measured(
         assert held is not None
         assert sum(part.bytes for part in parts if part.held) == held
         assert sum(part.bytes for part in parts) == max(limit, held)
+
+
+def test_page_cache_that_is_kept_is_no_cache_that_can_be_given_back() -> None:
+    memory = MemoryView("machine", 32 * GIB, 20 * GIB, 18 * GIB, 12 * GIB, 6 * GIB, kept_bytes=11 * GIB)
+    parts = memory_parts(view(memory))
+    assert [(part.sign, part.bytes // GIB, part.held) for part in parts] == [
+        ("B", 6, True),
+        ("O", 3, True),
+        ("M", 11, True),
+        ("▒", 7, False),
+        ("░", 5, False),
+    ]

@@ -302,7 +302,9 @@ def usual_kernel(min_free_kbytes: tuple[int, int] = (67584, 19829)) -> FakeKerne
             "/proc/sys/kernel/random/boot_id": Text(BOOT_ID + "\n"),
             "/proc/sys/kernel/osrelease": Text("6.18.0\n"),
             "/proc/cmdline": Text("quiet\n"),
-            "/proc/meminfo": Text("MemTotal:       67108864 kB\n"),
+            "/proc/meminfo": Text(
+                "MemTotal:       67108864 kB\nAnonPages:       2097152 kB\nShmem:            65536 kB\n"
+            ),
             "/proc/swaps": Text("Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n"),
             "/proc/sys/vm/overcommit_memory": Number(0, 0, 2),
             "/proc/sys/vm/dirty_ratio": dirty_ratio,
@@ -354,6 +356,13 @@ def add_disk(
     return f"{bdi}/read_ahead_kb"
 
 
+def memory_stat(anonymous: int = 0, file: int = 0) -> str:
+    """memory.stat of a cgroup with so many bytes."""
+    return (
+        f"anon {anonymous}\nfile {file}\nshmem 0\nkernel 0\nactive_file {file}\ninactive_file 0\nslab_reclaimable 0\n"
+    )
+
+
 def add_cgroups(kernel: FakeKernel, *names: str, kind: str = "cgroup2", root: str = "/sys/fs/cgroup") -> None:
     """Cgroups of version 2 at `root` with the memory and io controllers, and all above them; of version 1 with neither file."""
     table = kernel.files.get("/proc/self/mountinfo", Text("")).read()
@@ -365,6 +374,8 @@ def add_cgroups(kernel: FakeKernel, *names: str, kind: str = "cgroup2", root: st
             directory = "/".join((root, *parts[:count]))
             kernel.files.setdefault(f"{directory}/cgroup.procs", Text(""))
             if kind == "cgroup2":
+                kernel.files.setdefault(f"{directory}/memory.current", Text("0\n"))
+                kernel.files.setdefault(f"{directory}/memory.stat", Text(memory_stat()))
                 kernel.files.setdefault(f"{directory}/memory.low", Limit())
                 kernel.files.setdefault(f"{directory}/memory.min", Limit())
                 kernel.files.setdefault(f"{directory}/memory.max", Limit("max"))

@@ -135,3 +135,22 @@ def test_the_limit_of_a_cgroup_that_a_process_would_be_started_in(tmp_path):
     assert read_machine(7, frozenset({0}), fs, cgroup="/sys/fs/cgroup/one").limit.low_bytes == 2 * GIB
     assert read_machine(7, frozenset({0}), fs, cgroup="/sys/fs/cgroup/memory/two").limit.low_bytes == 3 * GIB
     assert read_machine(7, frozenset({0}), fs, cgroup="/sys/fs/cgroup/none").limit.low_bytes == 32 * GIB
+
+
+def test_what_others_keep_is_not_free_whatever_memavailable_says(tmp_path):
+    files = {
+        "/proc/self/mountinfo": V2_MOUNT,
+        "/proc/7/cgroup": "0::/own.slice\n",
+        "/sys/fs/cgroup/own.slice/memory.current": "4096\n",
+        "/sys/fs/cgroup/other.slice/memory.current": str(9 * GIB) + "\n",
+        "/sys/fs/cgroup/other.slice/memory.stat": f"active_file {7 * GIB}\ninactive_file 0\n",
+        "/sys/fs/cgroup/other.slice/memory.min": str(5 * GIB) + "\n",
+        "/sys/fs/cgroup/other.slice/cgroup.procs": "",
+    }
+    found = read_machine(7, frozenset({0}), tree(tmp_path, files))
+    assert (found.system.low_bytes, found.system.source) == (
+        7 * GIB,
+        "MemTotal - MemAvailable now, and what memory.min keeps",
+    )
+    own = read_machine(8, frozenset({0}), tree(tmp_path, files), cgroup="/sys/fs/cgroup/other.slice")
+    assert own.system.low_bytes == 4 * GIB, "it makes way for what is in its own cgroup"

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
 from moetuned.parse.assemble import assemble, backend_paths, machine_paths
-from moetuned.schema.sample import BackendIdentity, RawBackend, RawResidency, RawSample, Sample
+from moetuned.schema.sample import BackendIdentity, KeptCgroup, RawBackend, RawResidency, RawSample, Sample
 
 ONE = BackendIdentity("one", pid=10, cgroup_directory="/sys/fs/cgroup/one", cgroup_version=2, disks=("sda", "sdb"))
 STAT = "10 (x) S 1 1 1 0 -1 0 0 0 5 0 1 1 0 0 20 0 1 0 77 1 1\n"
@@ -85,3 +86,22 @@ def test_a_cgroup_that_two_are_in_is_parsed_once() -> None:
     assert one is not None
     assert three is not None
     assert (one.current_bytes, three.current_bytes) == (5, 7)
+
+
+def test_what_is_kept_is_read_once_for_all_backends() -> None:
+    own, other = KeptCgroup("/sys/fs/cgroup/one", 7), KeptCgroup("/sys/fs/cgroup/b/c", 9)
+    one = msgspec.structs.replace(ONE, kept=(own, other))
+    two = BackendIdentity("two", kept=(own, other))
+    assert "/sys/fs/cgroup/b/c/memory.current" in backend_paths(two)
+    files = {
+        "/sys/fs/cgroup/one/memory.current": "5\n",
+        "/sys/fs/cgroup/b/c/memory.stat": "active_file 3\ninactive_file 1\n",
+    }
+    sample = assemble(RawSample(1.0, 2.0, files, {}), [one, two])
+    assert [(each.directory, each.keeps_bytes) for each in sample.machine.kept] == [
+        ("/sys/fs/cgroup/one", 7),
+        ("/sys/fs/cgroup/b/c", 9),
+    ]
+    assert [each.memory.current_bytes for each in sample.machine.kept] == [5, None]
+    assert sample.machine.kept[1].memory.reclaimable_file_bytes == 4
+    assert assemble(RawSample(1.0, 2.0, {}, {}), [one, two]).machine.kept == ()

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moetuned.parse.assemble import assemble
-from moetuned.schema.sample import BackendIdentity, RawBackend, RawSample
+from moetuned.schema.sample import BackendIdentity, KeptCgroup, RawBackend, RawSample
 from moetuned.state.trace import TraceBackend, TraceModel, TraceRecorder, read_trace
 from moetuned.state.trace_privacy import Privacy
 from moetuned.state.trace_writer import first_line, next_line
@@ -131,3 +131,21 @@ def test_a_secret_planted_anywhere_is_not_in_the_file(
     static = privacy.static(texts, argv, variables)
     written = first_line(sample, told, static, TraceRecorder()) + next_line(sample)
     assert SECRET.encode() not in written
+
+
+def test_cgroups_that_are_kept_tell_nobodys_name_and_stay_apart() -> None:
+    names = (
+        "user.slice/joe.slice/llama.service",
+        "user.slice/joe.slice/x.service",
+        "joes.slice/y.service",
+        "joes.slice/z.service",
+    )
+    kept = tuple(KeptCgroup(f"/sys/fs/cgroup/{name}", size) for size, name in enumerate(names))
+    privacy = Privacy(msgspec.structs.replace(IDENTITY, kept=kept), anonymous=True)
+    files = {f"{one.directory}/memory.current": f"{one.keeps_bytes}\n" for one in kept}
+    sample = privacy.sample(RawSample(0.0, 0.0, files, {}))
+    assert "joe" not in repr((privacy.identity, sample))
+    found = {one.directory: one.keeps_bytes for one in privacy.identity.kept}
+    assert len(found) == len(kept)
+    assert {f"{place}/memory.current": f"{size}\n" for place, size in found.items()} == sample.files
+    assert Privacy(msgspec.structs.replace(IDENTITY, kept=kept)).identity.kept == kept

@@ -21,6 +21,15 @@ for _ in range(2):
     for offset in range(0, len(memory), mmap.PAGESIZE):
         memory[offset]
 """
+GROWS = """\
+import sys, time
+held = []
+for _ in range(int(sys.argv[1])):
+    held.append(b"x" * (1 << 20))
+    time.sleep(0.05)
+open("/run/grown", "w").close()
+time.sleep(600)
+"""
 LRU = "/sys/kernel/mm/lru_gen/enabled"
 PROPERTIES = {"memory_low": "MemoryLow", "memory_min": "MemoryMin"}
 SAME = "bash /root/inventory.sh settings | diff /root/settings -"
@@ -93,6 +102,36 @@ def test_protection_against_a_page_cache_hog(
         for how in ("memory_min", "MemoryHigh") if mglru else ("memory_low", "memory_min"):
             assert left[how] > 200 * MIB
             assert not mglru or left[how] > 4 * left["nothing"]
+
+
+@pytest.mark.skipif(not FULL, reason="takes minutes: FULL=1")
+def test_kept_memory_is_given_up_before_a_program_is_killed(
+    start: Start, serving: Path, models: Path, step: Step
+) -> None:
+    machine = start(serving, models)
+    pid = view(machine)["pid"]
+    with step("what is kept counts as what cannot be given back, which MemAvailable does not know"):
+        configure(machine, backend={"memory_min": "300MiB"})
+        machine.run("systemctl reload moetuned")
+        machine.until("moetunectl status --json | grep -q '\"kept_bytes\":[0-9]\\{9\\}'", 60)
+        memory = view(machine)["memory"]
+        available = int(machine.run("grep MemAvailable /proc/meminfo").split()[1]) * 1024
+        assert memory["scope"] == "machine"
+        assert memory["headroom_bytes"] + memory["kept_bytes"] // 2 < available
+    with step("a program grows into what is kept: it is given up, and nobody is killed"):
+        machine.write("/root/grows.py", GROWS)
+        mebibytes = (memory["headroom_bytes"] + memory["kept_bytes"] // 2) // MIB
+        machine.run(f"systemd-run -q --unit=grows python3 /root/grows.py {mebibytes}")
+        machine.until("test -e /run/grown", 300)
+        assert _granted(machine, "MemoryMin")[0] == "0"
+        machine.run("systemctl is-active grows")
+        assert "oom_kill 0" in machine.run("cat /proc/vmstat")
+        said = machine.run("moetunectl status --json")
+        assert "memory was near its limit" in said
+        assert "memory_near_limit" in said
+        assert view(machine)["pid"] == pid
+    with step("stopped: every setting as before"):
+        machine.run(f"systemctl stop grows moetuned {UNIT}; {SAME}")
 
 
 def _protect(machine: Machine, how: str, mglru: bool) -> None:

@@ -1,0 +1,62 @@
+"""What is kept counts for every backend, and is given up before anybody is restarted."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from fakes.fake_kernel import FakeKernel, Limit, add_cgroups
+
+from moetuned.daemon.kept_memory import LOOK_SECONDS, KeptMemory
+from moetuned.daemon.watched import Watched
+from moetuned.schema.config import Backend
+from moetuned.schema.snapshot import MemoryView
+from moetuned.schema.verdict import MemoryState
+
+PATH = "/sys/fs/cgroup/a/memory.min"
+
+
+@pytest.fixture(name="kernel")
+def with_cgroup() -> FakeKernel:
+    kernel = FakeKernel({})
+    add_cgroups(kernel, "a")
+    return kernel
+
+
+def test_it_is_looked_for_now_and_then(kernel: FakeKernel) -> None:
+    watched = Watched("glm", Backend("glm"), 0.0)
+    kept = KeptMemory(kernel, lambda _: False)
+    kept.follow([watched], 1.0)
+    assert watched.identity.kept == ()
+    kernel.files[PATH] = Limit("7")
+    kept.follow([watched], LOOK_SECONDS)
+    assert watched.identity.kept == ()
+    kept.follow([watched], 1.0 + LOOK_SECONDS)
+    assert [(one.directory, one.keeps_bytes) for one in watched.identity.kept] == [("/sys/fs/cgroup/a", 7)]
+
+
+@pytest.mark.parametrize("memory", list(MemoryState))
+@pytest.mark.parametrize("kept_bytes", [0, 5 << 30])
+@pytest.mark.parametrize("ours", [True, False])
+def test_it_is_given_up_only_where_it_is_a_part_of_what_is_short(
+    kernel: FakeKernel, memory: MemoryState, kept_bytes: int, ours: bool
+) -> None:
+    told: list[str] = []
+
+    def give_up(why: str) -> bool:
+        told.append(why)
+        kernel.files[PATH] = Limit("0")
+        return ours
+
+    kernel.files[PATH] = Limit("7")
+    watched = Watched("glm", Backend("glm"), 0.0)
+    watched.verdict = msgspec.structs.replace(watched.verdict, memory=memory)
+    watched.memory = MemoryView(kept_bytes=kept_bytes, limit_of="the machine's 32.0 GiB")
+    kept = KeptMemory(kernel, give_up)
+    kept.follow([watched], 1.0)
+    short = memory in (MemoryState.NEAR_LIMIT, MemoryState.CRITICAL) and kept_bytes > 0
+    assert kept.gives_up_for(watched) == (short and ours)
+    assert bool(told) == short
+    kept.follow([watched], 2.0)
+    assert bool(watched.identity.kept) != (short and ours), "what it gave up counts no more from the next look on"
+    if told:
+        assert "memory was near its limit (the machine's 32.0 GiB) for glm, and 5.0 GiB of it was page cache" in told[0]
