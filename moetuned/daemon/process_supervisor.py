@@ -22,7 +22,6 @@ from moetuned.host.oom_counter import OomCounter
 from moetuned.host.own_processes import hold_own
 from moetuned.host.own_scope import is_scope_of
 from moetuned.host.processes import ProcessHandle, ProcessIdentity
-from moetuned.host.taken_connections import TakenConnections
 from moetuned.schema.backend_description import BackendDescription
 from moetuned.schema.config import Backend
 from moetuned.schema.event import EventName
@@ -106,8 +105,6 @@ class ProcessSupervisor(Supervisor):
         self._oom_kills: int | None = None
         self._oom_rose = (0.0, 0)
         """When that rose last, monotonic seconds, and by how many."""
-        self._taken: TakenConnections | None = None
-        """While it ends."""
 
     def sets(self, value: str) -> bool:
         """See `Supervisor`: its placeholder is in the command."""
@@ -162,11 +159,6 @@ class ProcessSupervisor(Supervisor):
             self._counter.close()
         self._counter, self._oom_kills, self._oom_rose = None, None, (0.0, 0)
 
-    def _stop_looking(self) -> None:
-        if self._taken is not None:
-            self._taken.close()
-        self._taken = None
-
     def kill(self) -> None:
         """See `Supervisor`: all that is in its scope with it."""
         if self.process is not None:
@@ -190,7 +182,6 @@ class ProcessSupervisor(Supervisor):
     def let_go(self) -> None:
         """See `Supervisor`."""
         self._preparing, self._examining = None, None
-        self._stop_looking()
         self._stop_counting()
         super().let_go()
 
@@ -217,25 +208,17 @@ class ProcessSupervisor(Supervisor):
 
     def _have_end(self, command: sv.Terminate | sv.Ask, *, loads: bool) -> None:
         """See `Supervisor`."""
-        self._stop_looking()
-        if not loads and self.process is not None and self.state.next_plan is not None:
-            self._taken = TakenConnections(self.process.identity.pid)
         super()._have_end(command, loads=loads)
-        if self._taken is not None and self.process is not None:
+        if not loads and self.process is not None and self.state.next_plan is not None:
             self._count_on(self.process)
 
     def _count_on(self, process: spawn.SupervisedProcess) -> None:
         """Until it has ended: what connects to it now gets no answer any more."""
         if self.process is process and self.state.stage is sv.Stage.STOPPING:
             began = self._clock.monotonic()
-            self._look_once_more()
+            self.state = self.at_end.look(self.state)
             pause = max(COUNT_SECONDS, 2 * (self._clock.monotonic() - began))  # The loop has more to do.
             self._loop.call_later(pause, lambda: self._count_on(process))
-
-    def _look_once_more(self) -> None:
-        if self._taken is not None:
-            taken = self._taken.more()  # First: one that comes between the two is in the other or in the next.
-            self.state = sv.counted_on(self.state, self.connections(), taken)
 
     def _start(self, plan: sv.LaunchPlan) -> None:
         if self._looks_back_at is not None:
@@ -325,8 +308,6 @@ class ProcessSupervisor(Supervisor):
     def _find_cause(self, identity: ProcessIdentity, how: spawn.Exit) -> None:
         """See `Supervisor`. One that was told to end has no other cause."""
         counted = self._count()
-        self._look_once_more()
-        self._stop_looking()
         self._stop_counting()
         if self._examine is None or self.state.stage is sv.Stage.STOPPING:
             super()._find_cause(identity, how)

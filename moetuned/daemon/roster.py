@@ -204,7 +204,7 @@ class Roster:
     def _tie(self, watched: Watched, supervisor: Supervisor) -> None:
         """What it does for its backend that needs to know more than the process."""
         supervisor.before_end = lambda: self._care.end(watched)
-        supervisor.connections = lambda: _connections(watched, supervisor)
+        supervisor.at_end.connections = lambda: _connections(watched, supervisor)
         supervisor.check = RestartCheck(
             watched.name, self._loop, self._clock, self._workers, lambda: watched.model_files
         )

@@ -13,6 +13,7 @@ from collections.abc import Callable
 import msgspec
 
 from moetuned.daemon.conversations import Conversations
+from moetuned.daemon.cut_off_looks import CutOffLooks
 from moetuned.daemon.left_behind import LeftBehind
 from moetuned.daemon.loop import Loop
 from moetuned.daemon.noted_restarts import NotedRestarts
@@ -72,8 +73,7 @@ class Supervisor(NotedRestarts, abc.ABC):
         """Until when the restart that waits for that look may wait for requests, monotonic seconds."""
         self.before_end: Callable[[], None] = lambda: None
         """Called when its process is about to be told to end."""
-        self.connections: Callable[[], int | None] = lambda: None
-        """How many connections of others to it are open; None: not known."""
+        self.at_end = CutOffLooks()
         self._left = LeftBehind(config.name, loop)
         self.state = sv.Supervision(config.name, preferred_plan(config), timing)
         self._due: float | None = None
@@ -307,6 +307,7 @@ class Supervisor(NotedRestarts, abc.ABC):
         self._checked, self._waiting = None, None
         self.let_on()
         self._left.let_go()
+        self.at_end.forget()
         if self.process is not None:
             self._loop.remove(self.process.fileno())
             self.process.close()
@@ -357,7 +358,7 @@ class Supervisor(NotedRestarts, abc.ABC):
     def _have_end(self, command: sv.Terminate | sv.Ask, *, loads: bool) -> None:
         self.before_end()
         if not loads:  # Else it has taken no request yet.
-            self.state = sv.counted(self.state, self.connections())
+            self.state = self.at_end.begin(self.state, self.process)
         if isinstance(command, sv.Ask):
             self._ask(command.plan)
         else:
@@ -482,6 +483,7 @@ class Supervisor(NotedRestarts, abc.ABC):
 
     def _gone(self, identity: ProcessIdentity, how: spawn.Exit) -> None:
         """Nothing of it runs any more."""
+        self.state = self.at_end.end(self.state)
         if self.state.stage is not sv.Stage.STOPPING or self.state.next_plan is None:
             self._forget_record()  # Else it is written over by the start that follows; until then it says what that is to be.
         self._find_cause(identity, how)

@@ -330,8 +330,8 @@ def _end(state: Supervision, now: float, end_seconds: float | None = None) -> Mo
 
 
 def counted(state: Supervision, connections: int | None) -> Supervision:
-    """See `cutting_off.before_end`. Where a manager ends it later, none now says nothing."""
-    if state.stage != Stage.STOPPING or (state.managed and not connections):
+    """See `cutting_off.before_end`."""
+    if state.stage != Stage.STOPPING:
         return state
     return _replace(state, cut_off=cutting_off.before_end(state.cut_off, connections))
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from daemon_fakes import FakeClock, FakeProcess, FakeSpawn
 
+from moetuned.daemon import cut_off_looks, recorded
 from moetuned.daemon import process_supervisor as module
-from moetuned.daemon import recorded
 from moetuned.daemon.loop import Loop
 from moetuned.daemon.process_supervisor import (
     Examine,
@@ -31,7 +31,7 @@ COMMAND = ["server", "-m", "{model}", "-c", "{context}", "--cache-ram", "{prompt
 def use_fakes(spawn: FakeSpawn, monkeypatch: pytest.MonkeyPatch) -> None:
     """No real process is started or taken over."""
     monkeypatch.setattr(module, "spawn", spawn)
-    monkeypatch.setattr(module, "TakenConnections", lambda _pid: FakeTaken())
+    monkeypatch.setattr(cut_off_looks, "TakenConnections", lambda _pid: FakeTaken())
     monkeypatch.setattr(recorded, "spawn", spawn)
     monkeypatch.setattr(recorded, "find_owned", lambda _owner: None)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -197,7 +198,10 @@ def test_a_connection_without_a_request_makes_no_certainty(tmp_path: Path, small
             restart(daemon, 4096)
             daemon.until(lambda _: "backend_restarted" in daemon.event_names(), "restarted")
             client.communicate()
-        assert daemon.snapshot.events[-1].message.endswith("is not known: no more than 1 connection was open")
+        # Others on this machine may connect to somebody at that moment, too.
+        assert re.search(
+            r"is not known: no more than \d+ connections? w(as|ere) open$", daemon.snapshot.events[-1].message
+        )
 
 
 LAST_MOMENT = """
@@ -227,7 +231,8 @@ os._exit(0)
 
 
 @pytest.mark.parametrize(
-    ("how", "told"), [("connects", "no more than 1 connection was open"), ("alone", "no request was cut off")]
+    ("how", "told"),
+    [("connects", r"no more than \d+ connections? w(as|ere) open"), ("alone", "no request was cut off")],
 )
 def test_what_connects_in_the_very_last_moment_leaves_no_certainty(
     tmp_path: Path, small_model: Path, how: str, told: str
@@ -237,9 +242,17 @@ def test_what_connects_in_the_very_last_moment_leaves_no_certainty(
     made["backends"][0]["supervise"]["command"] = [sys.executable, "-c", LAST_MOMENT, str(port), how, "{context}"]
     with in_process(tmp_path, made) as daemon:
         daemon.until(lambda _: supervisor(daemon).state.stage is Stage.READY, "ready")
-        restart(daemon, 4096)
-        daemon.until(lambda _: "backend_restarted" in daemon.event_names(), "restarted")
-        assert told in daemon.snapshot.events[-1].message
+        for number in range(1, 6):
+            restart(daemon, 4096)
+            daemon.until(
+                lambda _, number=number: daemon.event_names().count("backend_restarted") == number, "restarted"
+            )  # type: ignore[misc]
+            found = re.search(told, daemon.snapshot.events[-1].message) is not None
+            assert found or how == "alone"
+            if found:
+                return
+        # At one of these moments nobody else on this machine connects to anybody.
+        raise AssertionError(daemon.snapshot.events)
 
 
 def test_with_an_api_key_it_waits_a_moment_and_saves_all_the_same(tmp_path: Path, small_model: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from supervisor_rig import COMMAND, SHORT, TIMING, FakeTaken, Preparing, Rig, backend, prepared, ready, supervised_rig  # noqa: F401  a fixture
 
-from moetuned.daemon import process_supervisor as module
+from moetuned.daemon import cut_off_looks
 from moetuned.daemon.process_supervisor import (
     COUNT_SECONDS,
     EXAMINE_SECONDS,
@@ -423,12 +423,12 @@ def ends_while(
 ) -> str:
     """What is said after a restart with these looks, the first one before its end, the last one after it."""
     looks = FakeTaken(taken)
-    monkeypatch.setattr(module, "TakenConnections", lambda _pid: looks)
+    monkeypatch.setattr(cut_off_looks, "TakenConnections", lambda _pid: looks)
     supervisor = ready(rig)
-    supervisor.connections = lambda: connections.pop(0)
+    supervisor.at_end.connections = lambda: connections.pop(0)
     supervisor.hear(0, rig.clock.now)
     supervisor.restart(SHORT)
-    while len(connections) > 1:
+    while connections:
         rig.clock.now += COUNT_SECONDS
         rig.loop.run_once(0)
     rig.end(rig.spawn.started[0], 0)
@@ -442,11 +442,11 @@ def ends_while(
 @pytest.mark.parametrize(
     ("connections", "taken", "told"),
     [
-        ([0, 0, 2, 1, None], [0, 2, 0, 0], "is not known: no more than 2 connections were open"),
-        ([0, 0, 0, None], [0, 1, 0], "no request was cut off"),
-        ([0, 0, 0, None], [0, 0, 1], "is not known: no more than 1 connection was open"),
-        ([0, 0, 0, None], [0, 0, None], "whether a request was cut off is not known"),
-        ([None, 0, None], [0, 0], "whether a request was cut off is not known"),
+        ([0, 0, 2, 1], [0, 2, 0, 0], "is not known: no more than 2 connections were open"),
+        ([0, 0, 0], [0, 1, 0], "no request was cut off"),
+        ([0, 0, 0], [0, 0, 1], "is not known: no more than 1 connection was open"),
+        ([0, 0, 0], [0, 0, None], "whether a request was cut off is not known"),
+        ([None, 0], [0, 0], "whether a request was cut off is not known"),
     ],
 )
 def test_what_connects_while_it_ends_is_counted_until_it_has_ended(

@@ -122,7 +122,7 @@ def test_what_is_connected_right_before_its_end_is_told_after_it(rig: Rig, conne
         signals.append(list(rig.spawn.started[0].signals))
         return connections
 
-    supervisor.connections = connected
+    supervisor.at_end.connections = connected
     supervisor.restart(SHORT, seconds=30.0)
     supervisor.hear(0, rig.clock.now)
     assert signals[0] == [], "before it is told to end"
@@ -134,7 +134,7 @@ def test_what_is_connected_right_before_its_end_is_told_after_it(rig: Rig, conne
 def test_one_that_loads_takes_no_requests_whatever_is_connected(rig: Rig) -> None:
     supervisor = rig.make()
     supervisor.start()
-    supervisor.connections = lambda: 2
+    supervisor.at_end.connections = lambda: 2
     supervisor.restart(SHORT)
     rig.end(rig.spawn.started[0], 0)
     supervisor.healthy()

@@ -538,10 +538,12 @@ def test_what_is_connected_goes_before_what_was_heard() -> None:
     assert sv.counted(ready(), 3) == sv.counted_on(ready(), 3, 3) == ready(), "only while it ends"
 
 
-def test_where_its_manager_ends_it_later_no_connection_now_says_nothing() -> None:
+def test_where_its_manager_ends_it_later_what_comes_until_then_counts() -> None:
     for heard in (0, 1, None):
         state, _ = sv.restart(ready(busy=heard, managed=True), SHORT, 2.0)
-        assert sv.counted(state, 0) == state
+        state = sv.counted(state, 0)
+        assert state.cut_off == CutOff(0)
+        assert sv.counted_on(state, None, 2).cut_off == CutOff(None, 2)
 
 
 def test_an_obstacle_of_before_it_was_ready_silences_no_later_one() -> None:

@@ -1,0 +1,49 @@
+"""Looks at who is connected to a backend, from right before it is told to end until it has ended: see `decide.cutting_off`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from moetuned.decide import supervision as sv
+from moetuned.host.spawn import SupervisedProcess
+from moetuned.host.taken_connections import TakenConnections
+
+
+class CutOffLooks:
+    """Belongs to the loop's thread."""
+
+    def __init__(self) -> None:
+        self.connections: Callable[[], int | None] = lambda: None
+        """How many connections of others to it are open; None: not known."""
+        self._taken: TakenConnections | None = None
+
+    def begin(self, state: sv.Supervision, process: SupervisedProcess | None) -> sv.Supervision:
+        """Right before its process (None: it is not known) is told to end."""
+        self.forget()
+        if process is not None:
+            self._taken = TakenConnections(
+                process.identity.pid
+            )  # First: one that comes between the two is in the other or in the next.
+        return sv.counted(state, self.connections())
+
+    def look(self, state: sv.Supervision) -> sv.Supervision:
+        """While it ends."""
+        if self._taken is None:
+            return state
+        taken = self._taken.more()
+        return sv.counted_on(state, self.connections(), taken)
+
+    def end(self, state: sv.Supervision) -> sv.Supervision:
+        """It has ended: nobody can be asked who was connected, only how many came since the look before."""
+        taken, self._taken = self._taken, None
+        if taken is None:
+            return state
+        more = taken.more()
+        taken.close()
+        return sv.counted_on(state, None, more)
+
+    def forget(self) -> None:
+        """Nothing ends any more."""
+        if self._taken is not None:
+            self._taken.close()
+        self._taken = None
