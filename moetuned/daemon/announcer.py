@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 
 from moetuned.alerts.journal import Journal
 from moetuned.daemon.alerting import Alerting
 from moetuned.daemon.event_log import EventLog
+from moetuned.decide import left_open
 from moetuned.host.clock import Clock
 from moetuned.schema.event import ENDS, Event, EventName, begun_by, general, has_end, may_close
 from moetuned.schema.severity import SEVERITY, Severity
@@ -73,6 +75,12 @@ class Announcer:
     def leave_open(self, backend: str) -> None:
         """`backend` is watched no more, or anew: what was told of it to have begun is known to nobody else now."""
         self.left_open.update(about for about in self._begun if about[0] == backend)
+
+    def retire(self, backends: Iterable[str]) -> None:
+        """These were taken out of the configuration: what they were told to have begun ends."""
+        for backend in sorted(backends):
+            for name, message in left_open.retired([begun for who, begun in self._begun if who == backend]).items():
+                self.say(name, backend, message, restarting=False)
 
     def _ended(self, name: EventName, backend: str | None, closed: tuple[EventName, ...] = ()) -> tuple[str, ...]:
         over = ENDS.get(name, closed)

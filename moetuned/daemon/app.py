@@ -238,10 +238,12 @@ class App:
             log.warning("%s", self._notes[0])
         if loaded.config != self._loaded.config:
             self._roster.allow_returns()
+        gone = {one.name for one in self._loaded.config.backends} - {one.name for one in loaded.config.backends}
         self._loaded = loaded
         self._settings = self._self_test.with_off(settings_of(loaded.config))
         self._self_test.forget()
         self._apply()
+        self._announcer.retire(gone)
         self._notifier.ready(self._status_line())
         log.info("reloaded, %s", mode_line(self._loaded, act=self._settings.act))
         return None

@@ -4,7 +4,7 @@ and what is said then.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from moetuned.schema.event import EventName
 from moetuned.schema.verdict import MemoryState, Paging, Phase, Verdict
@@ -44,6 +44,15 @@ NOTHING = (
     "it does not run; that it is restarted was told before moetuned was started anew, or the entry of this backend changed",
 )
 """What is said then, which is no end of its own."""
+
+
+_RETIRED = "it is watched no more, because its entry was taken out of the configuration; what became of it is not known"
+
+
+def retired(begun: Iterable[EventName]) -> dict[EventName, str]:
+    """What ends these (general names) of a backend that its owner has taken out of the configuration, and the message: nobody else would."""
+    ends = (NOTHING[0] if each is EventName.BACKEND_RESTARTING else _END[each][0] for each in begun if each in _END)
+    return dict.fromkeys(ends, _RETIRED)
 
 
 def end_of(begun: EventName) -> tuple[EventName, str]:

@@ -153,3 +153,17 @@ def test_what_the_journal_has_is_not_logged_into_it_again(
     announcer.say(EventName.THRASH_BEGIN, "glm", "It thrashes.")
     assert told == events.since(None)
     assert ("It thrashes." in caplog.text) is not took
+
+
+def test_what_was_told_of_a_backend_that_leaves_the_configuration_ends(announcer: Announcer, events: EventLog) -> None:
+    for backend in ("glm", "other"):
+        for name in (EventName.BACKEND_OOM_KILLED, EventName.BACKEND_RESTARTING, EventName.THRASH_BEGIN):
+            announcer.say(name, backend, "x")
+    begun = {event.id for event in events.since(None) if event.backend == "glm"}
+    announcer.retire({"glm", "never there"})
+    told = events.since(None)[6:]
+    assert {event.backend for event in told} == {"glm"}
+    assert {each for event in told for each in event.ended} == begun
+    assert all("taken out of the configuration" in event.message for event in told)
+    announcer.retire({"glm"})
+    assert len(events.since(None)) == 6 + len(told)

@@ -57,6 +57,13 @@ def test_a_crash_loop_is_told_slowed_and_ended(tmp_path: Path, small_model: Path
         assert daemon.app.reload() is None
         daemon.until(lambda _: len(daemon.snapshot.events) == 3, "five more tries after the reload")
         assert daemon.event_names()[-1] == "backend_crash_loop", "it was down all the time: only the end is told again"
+        last_id = daemon.snapshot.events[-1].id
+        daemon.write({**config(entry), "backends": []})
+        assert daemon.app.reload() is None
+        daemon.until(lambda _: len(daemon.snapshot.events) == 4, "the end of what its owner took out")
+        end = daemon.snapshot.events[-1]
+        assert (end.name, end.ended) == ("backend_recovered", (last_id,))
+        assert "taken out of the configuration" in end.message
 
 
 def test_one_that_ignores_sigterm_is_killed(tmp_path: Path, small_model: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from moetuned.decide.left_open import NOTHING, came_to_nothing, end_of, is_well
+from moetuned.decide.left_open import NOTHING, came_to_nothing, end_of, is_well, retired
 from moetuned.schema.event import EventName, begun_by, general, has_end, may_close
 from moetuned.schema.verdict import MemoryState, Paging, Phase, Reason, Verdict
 
@@ -52,3 +52,11 @@ def test_only_a_restart_comes_to_nothing_and_only_where_none_goes_on(begun: Even
     assert not came_to_nothing(begun, gone, restarting=True)
     for phase in (Phase.UNKNOWN, Phase.LOADING, Phase.IDLE):
         assert not came_to_nothing(begun, Verdict("glm", 1.0, phase), restarting=False)
+
+
+def test_what_its_owner_takes_out_of_the_configuration_has_one_end_each() -> None:
+    ends = retired(BEGUN)
+    assert {begun for name in ends for begun in (*begun_by(name), *may_close(name))} >= set(BEGUN)
+    assert EventName.BACKEND_RESTARTED not in ends, "nobody saw that"
+    assert retired([EventName.MEMORY_NEAR_LIMIT, EventName.RELIEF_EXHAUSTED]).keys() == {EventName.MEMORY_RECOVERED}
+    assert retired([]) == {}
