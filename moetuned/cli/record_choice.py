@@ -148,6 +148,8 @@ def _subject(found: FoundBackend, name: str, url: str | None, model: str | None,
     path = model or found.model_path
     read, unknown = _read(path, named=model is not None)
     devices = FileDevices() if path is None else under_file(path)
+    cgroup = memory_cgroup(pid)
+    limited = (*cgroup.limited_above, *filter(None, (cgroup.directory,)))
     subject = Subject(
         name=name,
         kind=found.kind,
@@ -159,10 +161,10 @@ def _subject(found: FoundBackend, name: str, url: str | None, model: str | None,
         may_sleep=found.kind == "process" or said.sleeps_after_seconds is not None,
         model=read,
         model_unknown=unknown,
-        cgroup=memory_cgroup(pid),
+        cgroup=cgroup,
         disks=devices.names,
         numbers=numbers,
-        kept=kept_cgroups(),
+        kept=kept_cgroups(limited=limited),
     )
     return Choice(subject, devices)
 

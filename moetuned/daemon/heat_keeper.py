@@ -16,7 +16,7 @@ from moetuned.daemon.heat_record import HeatRecord
 from moetuned.daemon.watched import Watched
 from moetuned.daemon.workers import Lane, Workers
 from moetuned.decide import detector, heat
-from moetuned.decide.warm_plan import KnownUse, reserve_bytes
+from moetuned.decide.warm_plan import KnownUse, free_bytes, reserve_bytes
 from moetuned.gguf.experts import ExpertMap, expert_slices
 from moetuned.host.clock import Clock
 from moetuned.host.expert_residency import ExpertScan, seconds_between
@@ -394,7 +394,5 @@ def _expect_less(watched: Watched, now: float) -> None:
 
 def _is_full(watched: Watched) -> bool | None:
     """Whether nothing more can be cached under the backend's limit without evicting something; None: unknown."""
-    memory = watched.memory
-    if memory.limit_bytes is None or memory.headroom_bytes is None or memory.file_cache_bytes is None:
-        return None
-    return memory.headroom_bytes - memory.file_cache_bytes <= 2 * reserve_bytes(memory.limit_bytes)
+    free = free_bytes(watched.memory)
+    return None if free is None else free <= 2 * reserve_bytes(watched.memory.limit_bytes or 0)

@@ -149,18 +149,22 @@ class TuningKeeper:
         """Memory is near a limit, and what is kept for backends for good is a part of that: others get it before the kernel kills.
 
         `why`: one sentence without an end. Whether something was kept. What could not be given back is tried again, but not at each look.
+        Only that is done here, since it is urgent; the whole plan, for which headers of models are read, is made anew at the next `check`.
         """
         if self._applied is None or self._resting or self._journal is None or not _keeps(self._journal):
             return False
         now = self._clock.monotonic()
         if self._given_up is not None and now - self._given_up[0] < _TRY_AGAIN_SECONDS:
             return False
-        config, hold = self._applied
         self._given_up = (now, why)
         log.warning(
             "what is kept for backends is given up for %s (memory_min): %s", format_duration(RETRY_SECONDS), why
         )
-        self.apply(config, hold=hold)
+        kept = [name for name in self._journal.held if name.startswith(_KEPT)]
+        found = {view.name: view for view in tuning.rollback(self._fs, self._journal, kept)}
+        for view in found.values():
+            log.info("%s", line_of(view))
+        self.views = tuple(_given_up(found.get(view.name, view), why) for view in self.views)
         return True
 
     def follow_cgroups(self, config: Config, running: Mapping[str, str | None]) -> bool:
@@ -242,7 +246,8 @@ class TuningKeeper:
         self.notes, self._resting = (RESTING,), True
 
     def rollback(self) -> None:
-        """Give everything back; the journal stays with this process."""
+        """Give everything back; the journal stays with this process. What follows what the machine has room for does so no more."""
+        self._applied = None
         self._give_back_borrowed()
         if self._journal is not None:
             self._show(tuning.rollback(self._fs, self._journal))
@@ -287,6 +292,13 @@ class TuningKeeper:
             for note in (*self._journal.notes, *self._journal.problems):
                 log.warning("%s", note)
         return self._journal
+
+
+def _given_up(view: TunableView, why: str) -> TunableView:
+    """The view of what was given back, if it is one."""
+    if not view.name.startswith(_KEPT) or view.state != "restored":
+        return view
+    return msgspec.structs.replace(view, state="skipped", detail=why)
 
 
 def _keeps(journal: UndoJournal) -> bool:

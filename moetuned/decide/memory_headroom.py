@@ -12,10 +12,12 @@ can still be allocated, swap included, before the OOM killer acts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
+from moetuned.decide.kept_cache import kept_below, kept_on_machine
+from moetuned.decide.unreclaimable import unreclaimable_bytes
 from moetuned.parse.cgroup_names import cgroup_name, container_of
 from moetuned.schema.sample import BackendSample, CgroupMemory, KeptMemory, MachineSample, MemInfo
 from moetuned.schema.snapshot import MemoryView
@@ -78,18 +80,10 @@ def rooms(machine: MachineSample, backend: BackendSample) -> tuple[Room, ...]:
     return tuple(room for room in found if room is not None)
 
 
-def _with_kept(room: Room, kept: Iterable[KeptMemory]) -> Room:
+def _with_kept(room: Room, kept: Sequence[KeptMemory]) -> Room:
     """What the cgroups below it keep counts as what cannot be reclaimed; its own does not: it gives way to its own limit."""
-    size = sum(kept_bytes(one) for one in kept if room.place == MACHINE or one.directory.startswith(f"{room.place}/"))
+    size = kept_on_machine(kept) if room.place == MACHINE else kept_below(room.place, kept)
     return msgspec.structs.replace(room, unreclaimable_bytes=room.unreclaimable_bytes + size, kept_bytes=size)
-
-
-def kept_bytes(one: KeptMemory) -> int:
-    """Bytes that are kept beside what cannot be reclaimed anyway; 0 where its use is unknown."""
-    held = unreclaimable_bytes(one.memory)
-    if held is None or one.memory.current_bytes is None:
-        return 0
-    return max(0, min(one.keeps_bytes, one.memory.current_bytes) - held)
 
 
 def room_at(found: Sequence[Room], place: str) -> Room | None:
@@ -265,13 +259,3 @@ def _locked_in_cgroup(cgroup: CgroupMemory, unreclaimable: int) -> int:
         return 0
     locked = cgroup.file_bytes - (cgroup.shared_bytes or 0) - cgroup.reclaimable_file_bytes
     return max(0, min(locked, unreclaimable, cgroup.unevictable_bytes or 0))
-
-
-def unreclaimable_bytes(cgroup: CgroupMemory) -> int | None:
-    """What the kernel can take nothing of to make room, swap apart; None: unknown."""
-    if cgroup.current_bytes is not None and cgroup.reclaimable_file_bytes is not None:
-        reclaimable = cgroup.reclaimable_file_bytes + (cgroup.reclaimable_slab_bytes or 0)
-        return max(0, cgroup.current_bytes - reclaimable)
-    if cgroup.anonymous_bytes is None:
-        return None
-    return cgroup.anonymous_bytes + (cgroup.shared_bytes or 0) + (cgroup.kernel_bytes or 0)

@@ -66,18 +66,24 @@ def reserve_bytes(limit_bytes: int) -> int:
     return max(SMALLEST_RESERVE_BYTES, int(limit_bytes * RESERVE_RATIO))
 
 
+def free_bytes(memory: MemoryView) -> int | None:
+    """What holds nothing under a limit, page cache neither; None when unknown. Page cache that is kept takes of the headroom already."""
+    headroom, cache = memory.headroom_bytes, memory.file_cache_bytes
+    if not memory.limit_bytes or headroom is None or cache is None:
+        return None
+    return headroom - max(0, cache - memory.kept_bytes)
+
+
 def budget_bytes(memory: MemoryView, resident_bytes: int | None, configured: int | None = None) -> int:
     """How many bytes of the model may be resident; 0 when memory is unknown. `configured` (None: auto) can only lower it.
 
     What is resident may stay, and free memory may be filled up to a reserve: other page cache may be in use and is not taken.
     `resident_bytes` None (unknown): only what is free.
     """
-    limit, headroom, cache = memory.limit_bytes, memory.headroom_bytes, memory.file_cache_bytes
-    if limit is None or headroom is None or cache is None:
+    limit, free, cache = memory.limit_bytes, free_bytes(memory), memory.file_cache_bytes
+    if limit is None or free is None or cache is None:
         return 0
-    reserve = reserve_bytes(limit)
-    resident = min(resident_bytes or 0, cache)
-    budget = max(0, min(resident + headroom - cache, headroom) - reserve)
+    budget = max(0, min(resident_bytes or 0, cache) + free - reserve_bytes(limit))
     return budget if configured is None else min(budget, configured)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import msgspec
 
 from moetuned.decide.detector_settings import DetectorSettings
-from moetuned.decide.warm_plan import budget_bytes, reserve_bytes
+from moetuned.decide.warm_plan import budget_bytes, free_bytes, reserve_bytes
 from moetuned.schema.snapshot import MemoryView
 from moetuned.schema.units import format_bytes, format_ratio
 
@@ -47,7 +47,7 @@ def filled(memory: MemoryView) -> str | None:
 
     Warming itself stops at the reserve, so half of that is left only where something else took the rest.
     """
-    free = _free_bytes(memory)
+    free = free_bytes(memory)
     if free is None or free >= _reserve(memory) // 2:
         return None
     left = f"{format_bytes(max(0, free))} of {format_bytes(memory.limit_bytes)}"
@@ -56,7 +56,7 @@ def filled(memory: MemoryView) -> str | None:
 
 def free_under(limits: Sequence[MemoryView]) -> frozenset[str]:
     """Scopes of the limits under which there is free memory that a warm plan may fill."""
-    return frozenset(one.scope for one in limits if (free := _free_bytes(one)) is not None and free >= _reserve(one))
+    return frozenset(one.scope for one in limits if (free := free_bytes(one)) is not None and free >= _reserve(one))
 
 
 def taken(limits: Sequence[MemoryView], were_free: frozenset[str]) -> str | None:
@@ -74,7 +74,7 @@ def backend_budget_bytes(limits: Sequence[MemoryView], resident_bytes: int, conf
         return 0
     budget = budget_bytes(limits[0], resident_bytes, configured)
     for one in limits[1:]:
-        if _free_bytes(one) is not None:
+        if free_bytes(one) is not None:
             budget = min(budget, max(resident_bytes, budget_bytes(one, resident_bytes)))
     return budget
 
@@ -96,12 +96,6 @@ def room(
     budgets = [budget_bytes(one, resident_bytes, configured) for one in known]
     least = min(range(len(known)), key=budgets.__getitem__)
     return Room(budgets[least], known[least], near)
-
-
-def _free_bytes(memory: MemoryView) -> int | None:
-    """What holds nothing under a limit, page cache neither; None when unknown."""
-    limit, headroom, cache = memory.limit_bytes, memory.headroom_bytes, memory.file_cache_bytes
-    return None if not limit or headroom is None or cache is None else headroom - cache
 
 
 def _reserve(memory: MemoryView) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from moetuned.host.fs import HostFS, RealFS, read_or_none
 from moetuned.parse.cgroup_memory import KEPT_FILES, parse_cgroup_memory
 from moetuned.parse.kernel_numbers import single_number
@@ -16,41 +18,44 @@ _RECURSIVE = "memory_recursiveprot"
 """With it what a cgroup keeps is shared out among those below it that keep nothing themselves (cgroup-v2.rst). systemd mounts so."""
 
 
-def kept_cgroups(fs: HostFS = _REAL) -> tuple[KeptCgroup, ...]:
-    """The lowest ones that keep something, each with what those above it let it keep. Never raises; what cannot be read keeps nothing.
+def kept_cgroups(fs: HostFS = _REAL, limited: Iterable[str] = ()) -> tuple[KeptCgroup, ...]:
+    """Those that keep something when memory is taken for the machine, each above those in it. Never raises; what cannot be read keeps nothing.
 
-    What a cgroup keeps beyond those below it that keep something themselves does not count.
+    `limited`: directories of cgroups that may have a limit: those in them that keep something when memory is taken for that.
     """
     try:
         mounts = parse_mountinfo(fs.read_text("/proc/self/mountinfo"), "cgroup2")
     except OSError:
         return ()
-    found: list[KeptCgroup] = []
+    found: dict[str, KeptCgroup] = {}
     for mount in mounts[:1]:
-        _below(fs, mount.point, _EVERYTHING_BYTES, found, recursive=_RECURSIVE in mount.options)
-    return tuple(found)
+        recursive = _RECURSIVE in mount.options
+        _below(fs, mount.point, found, recursive=recursive, on_machine=True)
+        for one in sorted(set(limited)):
+            if one.startswith(f"{mount.point}/"):
+                _below(fs, one, found, recursive=recursive, on_machine=False)
+    return tuple(found.values())
 
 
-def kept_memory(fs: HostFS = _REAL) -> tuple[KeptMemory, ...]:
+def kept_memory(fs: HostFS = _REAL, limited: Iterable[str] = ()) -> tuple[KeptMemory, ...]:
     """The same with what they use now; those that cannot be read are left out."""
     found = []
-    for one in kept_cgroups(fs):
+    for one in kept_cgroups(fs, limited):
         memory = parse_cgroup_memory(2, {name: read_or_none(fs, f"{one.directory}/{name}") for name in KEPT_FILES})
         if memory is not None:
-            found.append(KeptMemory(one.directory, one.keeps_bytes, memory))
+            found.append(KeptMemory(one.directory, one.keeps_bytes, memory, one.on_machine, one.shares))
     return tuple(found)
 
 
-def _below(fs: HostFS, directory: str, most_bytes: int, found: list[KeptCgroup], *, recursive: bool) -> None:
+def _below(fs: HostFS, directory: str, found: dict[str, KeptCgroup], *, recursive: bool, on_machine: bool) -> None:
     for name in _names(fs, directory):
         child = f"{directory}/{name}"
-        keeps = min(most_bytes, _min_bytes(fs, child))
+        keeps = 0 if child in found else _min_bytes(fs, child)
         if keeps <= 0 or len(found) >= _MOST:
             continue
-        before = len(found)
-        _below(fs, child, keeps, found, recursive=recursive)
-        if len(found) == before and (recursive or not _has_children(fs, child)):
-            found.append(KeptCgroup(child, keeps))
+        shares = recursive or not _has_children(fs, child)
+        found[child] = KeptCgroup(child, keeps, on_machine, shares)
+        _below(fs, child, found, recursive=recursive, on_machine=on_machine)
 
 
 def _min_bytes(fs: HostFS, directory: str) -> int:

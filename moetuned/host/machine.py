@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from moetuned.decide.memory_headroom import kept_bytes
+from moetuned.decide.kept_cache import kept_below, kept_on_machine
 from moetuned.host.cgroup import CGROUP_ROOT, MemoryCgroup, memory_cgroup
 from moetuned.host.fs import HostFS, RealFS, read_or_none
 from moetuned.host.kept_cgroups import kept_memory
@@ -36,12 +36,14 @@ def read_machine(pid: int, cpus: frozenset[int], fs: HostFS = _REAL, cgroup: str
         raise MachineError("/proc/meminfo does not say how much memory there is; say it with --ram")
     limit = Amount(meminfo.total_bytes, meminfo.total_bytes, "RAM (MemTotal)")
     place = memory_cgroup(pid, fs) if cgroup is None else _at(cgroup, fs)
-    system = _taken(meminfo, _kept_from(place, fs))
+    # Page cache that MemAvailable counts and that nobody in this cgroup gets; what is kept in it makes way for what is in it.
+    kept = kept_memory(fs, _up(place.counted_in))
+    system = _taken(meminfo, kept_on_machine(kept, place.counted_in))
     swap = meminfo.swap_total_bytes or 0
     found = _cgroup_limit(place, fs)
     if found is not None:
         directory, size, memory = found
-        inside = _taken_inside(memory)
+        inside = _taken_inside(memory) + kept_below(directory, kept, place.counted_in)
         free_outside = limit.low_bytes - system.low_bytes
         if size < limit.low_bytes:
             limit = Amount(size, size, f"limit of the cgroup {directory}")
@@ -71,12 +73,11 @@ def _taken(meminfo: MemInfo, kept: int) -> Amount:
     return Amount(size, size, f"MemTotal - MemAvailable now{', and what memory.min keeps' if kept else ''}")
 
 
-def _kept_from(place: MemoryCgroup, fs: HostFS) -> int:
-    """Page cache that MemAvailable counts and that nobody in this cgroup gets; what is kept in it makes way for what is in it."""
-    own = place.counted_in
-    return sum(
-        kept_bytes(one) for one in kept_memory(fs) if own is None or not f"{one.directory}/".startswith(f"{own}/")
-    )
+def _up(directory: str | None) -> Iterator[str]:
+    """A cgroup and those above it."""
+    while directory is not None and directory.startswith(f"{CGROUP_ROOT}/"):
+        yield directory
+        directory = directory.rpartition("/")[0]
 
 
 def _at(directory: str, fs: HostFS) -> MemoryCgroup:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from moetuned.decide.hard_protection import Use, why_not, why_short
-from moetuned.decide.memory_headroom import machine_room, unreclaimable_bytes
+from moetuned.decide.memory_headroom import machine_room
+from moetuned.decide.unreclaimable import unreclaimable_bytes
 from moetuned.host.cgroup_protection import NO_NUMBER, Asked
 from moetuned.host.fs import HostFS, RealFS, read_or_none
 from moetuned.host.tunable_files import read_tunable

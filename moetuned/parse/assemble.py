@@ -130,7 +130,7 @@ def _kept(files: Mapping[str, str | None], identities: Sequence[BackendIdentity]
     for one in dict.fromkeys(each for identity in identities for each in identity.kept):
         memory = parse_cgroup_memory(2, {name: files.get(f"{one.directory}/{name}") for name in KEPT_FILES})
         if memory is not None:
-            found.append(KeptMemory(one.directory, one.keeps_bytes, memory))
+            found.append(KeptMemory(one.directory, one.keeps_bytes, memory, one.on_machine, one.shares))
     return tuple(found)
 
 

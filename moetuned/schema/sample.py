@@ -142,10 +142,16 @@ class CgroupAbove(msgspec.Struct, frozen=True, gc=False):
 
 
 class KeptCgroup(msgspec.Struct, frozen=True, gc=False):
-    """A memory cgroup that the kernel takes no memory of while it uses no more than `keeps_bytes` (memory.min, as far as those above it allow)."""
+    """A memory cgroup that the kernel takes no memory of while it uses no more than `keeps_bytes` (memory.min), as far as those above it allow.
+
+    `on_machine`: each of those above it keeps something, so that this holds when memory is taken for the machine, too. `shares`: what it
+    may keep is its own, or is shared out among those in it, also as far as they keep nothing themselves.
+    """
 
     directory: str
     keeps_bytes: int
+    on_machine: bool = True
+    shares: bool = True
 
 
 class KeptMemory(msgspec.Struct, frozen=True, gc=False):
@@ -154,6 +160,8 @@ class KeptMemory(msgspec.Struct, frozen=True, gc=False):
     directory: str
     keeps_bytes: int
     memory: CgroupMemory
+    on_machine: bool = True
+    shares: bool = True
 
 
 class Slot(msgspec.Struct, frozen=True, gc=False):

@@ -88,11 +88,15 @@ class Privacy:
 
 
 def _kept_places(kept: Iterable[KeptCgroup], places: Mapping[str, str]) -> dict[str, str]:
-    """Anonymous names of cgroups that may be anybody's, below the same known ones as they are."""
-    found = {}
-    for number, one in enumerate(kept, 1):
-        above = max((each for each in places if one.directory.startswith(f"{each}/")), key=len, default=None)
-        found[one.directory] = f"{CGROUP_ROOT if above is None else places[above]}/kept{number}"
+    """Anonymous names of cgroups that may be anybody's, below and above the same ones as they are."""
+    found: dict[str, str] = {}
+    for number, one in enumerate(sorted(kept, key=lambda each: each.directory), 1):
+        if any(f"{each}/".startswith(f"{one.directory}/") for each in places):
+            found[one.directory] = anonymous_cgroup(one.directory)
+            continue
+        known = {**places, **found}
+        above = max((each for each in known if one.directory.startswith(f"{each}/")), key=len, default=None)
+        found[one.directory] = f"{CGROUP_ROOT if above is None else known[above]}/kept{number}"
     return found
 
 

@@ -8,6 +8,7 @@ from fakes.fake_kernel import FakeKernel, Limit, add_cgroups
 
 from moetuned.daemon.kept_memory import LOOK_SECONDS, KeptMemory
 from moetuned.daemon.watched import Watched
+from moetuned.host.cgroup import MemoryCgroup
 from moetuned.schema.config import Backend
 from moetuned.schema.snapshot import MemoryView
 from moetuned.schema.verdict import MemoryState
@@ -60,3 +61,28 @@ def test_it_is_given_up_only_where_it_is_a_part_of_what_is_short(
     assert bool(watched.identity.kept) != (short and ours), "what it gave up counts no more from the next look on"
     if told:
         assert "memory was near its limit (the machine's 32.0 GiB) for glm, and 5.0 GiB of it was page cache" in told[0]
+
+
+def test_what_is_given_up_for_one_comes_before_relief_of_the_others_too(kernel: FakeKernel) -> None:
+    both = [Watched(name, Backend(name), 0.0) for name in ("glm", "qwen")]
+    for watched in both:
+        watched.verdict = msgspec.structs.replace(watched.verdict, memory=MemoryState.CRITICAL)
+        watched.memory = MemoryView(kept_bytes=5)
+    answers = iter([True, False])
+    kept = KeptMemory(kernel, lambda _: next(answers))
+    kept.follow(both, 1.0)
+    assert [kept.gives_up_for(watched) for watched in both] == [True, True]
+    kept.follow(both, 2.0)
+    assert not kept.gives_up_for(both[0])
+
+
+def test_a_backend_under_another_limit_is_reason_to_look(kernel: FakeKernel) -> None:
+    add_cgroups(kernel, "b/one/inner", "b/two")
+    kernel.files["/sys/fs/cgroup/b/two/memory.min"] = Limit("5")
+    watched = Watched("glm", Backend("glm"), 0.0)
+    kept = KeptMemory(kernel, lambda _: False)
+    kept.follow([watched], 1.0)
+    assert watched.identity.kept == ()
+    watched.cgroup = MemoryCgroup("/sys/fs/cgroup/b/one", 2, limited_above=("/sys/fs/cgroup/b",))
+    kept.follow([watched], 2.0)
+    assert [(one.directory, one.on_machine) for one in watched.identity.kept] == [("/sys/fs/cgroup/b/two", False)]

@@ -157,6 +157,46 @@ def test_what_could_not_be_given_back_is_tried_again_but_not_at_each_look(kernel
     keeper.close()
 
 
+def test_only_what_is_kept_is_given_up_at_once(
+    kernel: FakeKernel, journal: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is slow when memory is short: the headers of models are not read for it."""
+    add_cgroups(kernel, "moetuned.slice/glm.service")
+    keeper = TuningKeeper(kernel, journal, FakeClock())
+    keeper.follow_cgroups(keeping(glm="30GiB"), {"glm": "/sys/fs/cgroup/moetuned.slice/glm.service"})
+    keeper.apply(keeping(glm="30GiB"))
+    applied = [view for view in keeper.views if view.state == "applied"]
+    with monkeypatch.context() as patch:
+        patch.setattr("moetuned.daemon.tuning_keeper.find_targets", None)
+        assert keeper.give_up_kept("memory was near its limit")
+    assert kernel.foreign_read("/sys/fs/cgroup/moetuned.slice/glm.service/memory.min").strip() == "0"
+    after = {view.name: view for view in keeper.views}
+    assert {after[view.name].state for view in applied if not view.name.startswith("memory_min")} == {"applied"}
+    skipped = {view.name for view in after.values() if view.detail == "memory was near its limit"}
+    assert skipped == {view.name for view in applied if view.name.startswith("memory_min")}
+    keeper.check()
+    views = {view.name: view for view in keeper.views}
+    assert views["memory_min moetuned.slice/glm.service"].detail == "memory was near its limit"
+    assert not keeper.must_look_again
+    keeper.close()
+
+
+def test_after_the_end_nothing_is_made_anew_because_memory_is_short(kernel: FakeKernel, journal: str) -> None:
+    add_cgroups(kernel, "moetuned.slice/glm.service")
+    keeper = TuningKeeper(kernel, journal, FakeClock())
+    keeper.follow_cgroups(keeping(glm="30GiB"), {"glm": "/sys/fs/cgroup/moetuned.slice/glm.service"})
+    before = kernel.settings()
+    keeper.apply(keeping(glm="30GiB"))
+    path = "/sys/fs/cgroup/moetuned.slice/glm.service/memory.min"
+    kernel.fail("write", path, errno.EBUSY)
+    keeper.rollback()
+    assert not keeper.give_up_kept("memory was near its limit")
+    assert kernel.settings() == {**before, path: f"{30 << 30}\n"}
+    keeper.rollback()
+    assert kernel.settings() == before
+    keeper.close()
+
+
 def test_what_was_given_back_by_hand_stays_so_whatever_leaves_room(kernel: FakeKernel, journal: str) -> None:
     add_cgroups(kernel, "moetuned.slice/glm.service")
     keeper = TuningKeeper(kernel, journal)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,6 +40,15 @@ def test_a_configured_headroom_goes_before_the_share() -> None:
 def test_filled_is_half_of_what_warming_leaves_free(free: int, full: bool) -> None:
     assert (filled(memory(100 * GIB, 50 * GIB, 50 * GIB - free)) is not None) == full
     assert filled(MemoryView(limit_bytes=GIB)) is None
+
+
+def test_page_cache_that_is_kept_takes_of_what_is_free_only_once() -> None:
+    before = memory(64 * GIB, 60 * GIB, cache=30 * GIB)
+    kept = msgspec.structs.replace(before, headroom_bytes=32 * GIB, kept_bytes=28 * GIB)
+    assert filled(kept) is None
+    assert room([kept], 30 * GIB).budget_bytes == room([before], 30 * GIB).budget_bytes
+    full = msgspec.structs.replace(kept, headroom_bytes=2 * GIB)
+    assert filled(full) is not None
 
 
 def test_room_is_taken_only_where_there_was_some() -> None:

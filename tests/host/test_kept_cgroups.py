@@ -31,15 +31,31 @@ def test_nothing_is_kept_where_nobody_asked_or_those_above_do_not_let_it() -> No
     assert found(FakeKernel({})) == {}
 
 
-def test_each_keeps_no_more_than_those_above_it() -> None:
-    assert found(kernel_with(a="9", a__two="5", c="7", c__three="max")) == {"a/two": 5, "c/three": 7}
+def test_each_is_told_with_those_above_it() -> None:
+    assert found(kernel_with(a="9", a__two="5", c="7", c__three="max")) == {
+        "a": 9,
+        "a/two": 5,
+        "c": 7,
+        "c/three": 1 << 60,
+    }
 
 
-@pytest.mark.parametrize(("recursive", "there"), [(True, {"a/one": 5, "b": 3}), (False, {"b": 3})])
-def test_what_nobody_below_asks_for_is_theirs_only_where_it_is_shared_out(
-    recursive: bool, there: dict[str, int]
-) -> None:
-    assert found(kernel_with(recursive, a="9", a__one="5", b="3")) == there
+@pytest.mark.parametrize("recursive", [True, False])
+def test_what_nobody_below_asks_for_is_theirs_only_where_it_is_shared_out(recursive: bool) -> None:
+    shares = {one.directory: one.shares for one in kept_cgroups(kernel_with(recursive, a="9", a__one="5", b="3"))}
+    assert shares == {f"{ROOT}/a": recursive, f"{ROOT}/a/one": recursive, f"{ROOT}/b": True}
+
+
+def test_in_one_that_may_have_a_limit_they_keep_it_from_that_whatever_those_above_do() -> None:
+    kernel = kernel_with(a__one="5", a__one__inner="3", c="7", c__three="2")
+    where = [f"{ROOT}/a", f"{ROOT}/c", "/sys/fs/cgroup/memory/of/version/1", "/elsewhere"]
+    on_machine = {one.directory: one.on_machine for one in kept_cgroups(kernel, where)}
+    assert on_machine == {
+        f"{ROOT}/a/one": False,
+        f"{ROOT}/a/one/inner": False,
+        f"{ROOT}/c": True,
+        f"{ROOT}/c/three": True,
+    }
 
 
 def test_what_cannot_be_read_keeps_nothing() -> None:
@@ -67,5 +83,5 @@ def test_what_they_use_now() -> None:
     kernel.files[f"{ROOT}/a/two/memory.current"] = Text("4\n")
     for name in ("memory.current", "memory.stat"):
         del kernel.files[f"{ROOT}/b/{name}"]
-    (only,) = kept_memory(kernel)
+    _, only = kept_memory(kernel)
     assert (only.directory, only.keeps_bytes, only.memory.current_bytes) == (f"{ROOT}/a/two", 5, 4)

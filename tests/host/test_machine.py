@@ -154,3 +154,21 @@ def test_what_others_keep_is_not_free_whatever_memavailable_says(tmp_path):
     )
     own = read_machine(8, frozenset({0}), tree(tmp_path, files), cgroup="/sys/fs/cgroup/other.slice")
     assert own.system.low_bytes == 4 * GIB, "it makes way for what is in its own cgroup"
+
+
+def test_what_others_keep_below_a_limit_is_no_room_below_it(tmp_path):
+    files = {
+        "/proc/self/mountinfo": V2_MOUNT,
+        "/sys/fs/cgroup/ai.slice/memory.max": str(16 * GIB) + "\n",
+        "/sys/fs/cgroup/ai.slice/memory.current": str(9 * GIB) + "\n",
+        "/sys/fs/cgroup/ai.slice/memory.stat": f"active_file {8 * GIB}\ninactive_file 0\n",
+        "/sys/fs/cgroup/ai.slice/own.service/memory.current": "4096\n",
+        "/sys/fs/cgroup/ai.slice/other.service/memory.current": str(9 * GIB) + "\n",
+        "/sys/fs/cgroup/ai.slice/other.service/memory.stat": f"active_file {8 * GIB}\ninactive_file 0\n",
+        "/sys/fs/cgroup/ai.slice/other.service/memory.min": str(6 * GIB) + "\n",
+    }
+    fs = tree(tmp_path, files)
+    found = read_machine(8, frozenset({0}), fs, cgroup="/sys/fs/cgroup/ai.slice/own.service")
+    assert (found.limit.low_bytes, found.system.low_bytes) == (16 * GIB, 6 * GIB), "1 GiB and 5 of page cache"
+    found = read_machine(8, frozenset({0}), fs, cgroup="/sys/fs/cgroup/ai.slice/other.service")
+    assert found.system.low_bytes == GIB

@@ -149,3 +149,16 @@ def test_cgroups_that_are_kept_tell_nobodys_name_and_stay_apart() -> None:
     assert len(found) == len(kept)
     assert {f"{place}/memory.current": f"{size}\n" for place, size in found.items()} == sample.files
     assert Privacy(msgspec.structs.replace(IDENTITY, kept=kept)).identity.kept == kept
+
+
+def test_cgroups_that_are_kept_stay_above_one_another() -> None:
+    inside = ("joe.slice", "joe.slice/llama.service", "joe.slice/x", "joe.slice/x/y", "b", "b/c")
+    names = [f"/sys/fs/cgroup/{name}" for name in inside]
+    kept = tuple(KeptCgroup(name, size) for size, name in enumerate(reversed(names)))
+    identity = msgspec.structs.replace(IDENTITY, cgroup_directory=names[1], limited_above=(), kept=kept)
+    found = Privacy(identity, anonymous=True).identity
+    told = {name: each.directory for name, each in zip(reversed(names), found.kept, strict=True)}
+    assert told[names[1]] == found.cgroup_directory
+    above = {name: name.rpartition("/")[0] for name in names}
+    assert all(told[name].rpartition("/")[0] == told.get(above[name], "/sys/fs/cgroup") for name in names)
+    assert "joe" not in repr(found)
