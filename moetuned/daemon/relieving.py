@@ -63,7 +63,7 @@ def relieve(
     if watched.verdict.memory not in relief.NEAR and not draining:  # as nearly always: nothing more is asked for
         decided = relief.rest(watched.relief, watched.verdict, memory, now)
     else:
-        limits = relief_settings(settings, memory.limit_bytes, watched.cache_when_steady_bytes)
+        limits = limits_of(watched, settings)
         facts = msgspec.structs.replace(relief_facts(watched, settings), behind=behind(watched, among, settings, now))
         decided = relief.step(watched.relief, watched.verdict, memory, facts, limits, now)
     watched.relief, watched.would_do = decided.state, decided.would_do
@@ -181,12 +181,29 @@ def launch_plan(restart: RestartBackend, now: LaunchPlan) -> LaunchPlan:
 
 def plan_of(watched: Watched, settings: Settings, now: float) -> ReliefPlan:
     """What would be done at `now`, for people who ask."""
-    limits = relief_settings(settings, watched.memory.limit_bytes or 0, watched.cache_when_steady_bytes)
+    limits = limits_of(watched, settings)
     facts = relief_facts(watched, settings)
     plan = relief_plan(watched.relief, watched.verdict, watched.memory, facts, limits, now, watched.relief_reports)
     found = relief.ladder(watched.relief, watched.name, watched.memory, facts, limits, now)
     conversations = _conversations(watched, None if found is None else found.restart)
     return msgspec.structs.replace(plan, conversations=conversations, grow_back=watched.grow_back)
+
+
+def limits_of(watched: Watched, settings: Settings) -> relief.ReliefSettings:
+    """Relief's limits under the tightest memory limit that the backend has."""
+    memory = watched.memory
+    return relief_settings(settings, memory.limit_bytes or 0, watched.cache_when_steady_bytes, memory.own_kept_bytes)
+
+
+def _cannot_restart(watched: Watched, settings: Settings) -> str | None:
+    """Why a restart is not possible, or of no use whatever it is started with."""
+    kept = watched.memory.own_kept_bytes
+    if kept:
+        return (
+            f"its cgroup keeps {format_bytes(kept)} of page cache (memory.min): as much more of that as it gives back it would keep, so a "
+            "restart frees nothing for others; lower MemoryMin= of its unit"
+        )
+    return None if watched.supervisor is None else cannot(watched, settings, Action.RESTART)
 
 
 def relief_facts(watched: Watched, settings: Settings) -> relief.ReliefFacts:
@@ -226,7 +243,7 @@ def relief_facts(watched: Watched, settings: Settings) -> relief.ReliefFacts:
         restart_source=source,
         draining=supervisor is not None and supervisor.draining,
         obstacle=None if supervisor is None or supervisor.check is None else supervisor.check.obstacle,
-        cannot_restart=None if supervisor is None else cannot(watched, settings, Action.RESTART),
+        cannot_restart=_cannot_restart(watched, settings),
         pausable=settings.pause
         and supervisor is not None
         and supervisor.pausable
@@ -284,7 +301,7 @@ def advice(watched: Watched, settings: Settings, now: float) -> str | None:
     if watched.supervisor is not None or watched.memory.limit_bytes is None:
         return None
     facts = relief_facts(watched, settings)
-    limits = relief_settings(settings, watched.memory.limit_bytes, watched.cache_when_steady_bytes)
+    limits = limits_of(watched, settings)
     found = relief.ladder(watched.relief, watched.name, watched.memory, facts, limits, now)
     if found is None or found.restart is None:
         return None

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from moetuned.daemon.relieving import report, restart_seconds
-from moetuned.daemon.settings import Settings, relief_settings, return_margin_bytes
+from moetuned.daemon.relieving import limits_of, report, restart_seconds
+from moetuned.daemon.settings import Settings, return_margin_bytes
 from moetuned.daemon.supervisor import Supervisor
 from moetuned.daemon.watched import Watched
 from moetuned.decide import context_return
@@ -99,7 +99,7 @@ def _remember(watched: Watched, supervisor: Supervisor, state: context_return.Re
 
 
 def _settings(watched: Watched, settings: Settings, limit_bytes: int) -> context_return.ReturnSettings:
-    target = relief_settings(settings, limit_bytes, watched.cache_when_steady_bytes).target_headroom_bytes
+    target = limits_of(watched, settings).target_headroom_bytes
     allowed = settings.act and settings.grow_back
     return context_return.ReturnSettings(allowed, target, return_margin_bytes(settings, limit_bytes))
 

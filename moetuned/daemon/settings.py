@@ -97,9 +97,13 @@ def detector_settings(settings: Settings) -> DetectorSettings:
     return with_limits(settings.near, settings.critical)
 
 
-def relief_settings(settings: Settings, limit_bytes: int, cache_when_steady_bytes: int | None) -> ReliefSettings:
-    """Limits for relief under a memory limit; `cache_when_steady_bytes`: of the model resident when it last ran well."""
-    cache = min(cache_when_steady_bytes or 0, limit_bytes // CACHE_SHARE)
+def relief_settings(
+    settings: Settings, limit_bytes: int, cache_when_steady_bytes: int | None, kept_bytes: int = 0
+) -> ReliefSettings:
+    """Limits for relief under a memory limit; `cache_when_steady_bytes`: of the model resident when it last ran well, for which no headroom
+    is needed as far as it is kept (`kept_bytes`).
+    """
+    cache = min(max(0, (cache_when_steady_bytes or 0) - kept_bytes), limit_bytes // CACHE_SHARE)
     near = settings.near.of(limit_bytes)
     return ReliefSettings(
         act=settings.act,

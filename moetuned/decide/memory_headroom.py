@@ -33,7 +33,8 @@ NEAR_SHARE = 0.1
 
 class Room(msgspec.Struct, frozen=True, gc=False):
     """Use of one limit, bytes. `place`: whose limit, see MACHINE. `locked_file_bytes`: page cache that is locked, a part of what
-    cannot be reclaimed that ends at the size of the files; `kept_bytes`: another such part, page cache that memory.min keeps. `throttles`: at it the kernel slows down and kills nothing.
+    cannot be reclaimed that ends at the size of the files; `kept_bytes`: another such part, page cache that memory.min keeps,
+    `own_kept_bytes` of it in the backend's own cgroup. `throttles`: at it the kernel slows down and kills nothing.
     """
 
     place: str
@@ -45,6 +46,7 @@ class Room(msgspec.Struct, frozen=True, gc=False):
     locked_file_bytes: int = 0
     throttles: bool = False
     kept_bytes: int = 0
+    own_kept_bytes: int = 0
 
     @property
     def scope(self) -> str:
@@ -76,14 +78,21 @@ def rooms(machine: MachineSample, backend: BackendSample) -> tuple[Room, ...]:
     if meminfo is not None:
         found.append(machine_room(meminfo))
     if machine.kept:
-        return tuple(_with_kept(room, machine.kept) for room in found if room is not None)
+        own_directory = backend.cgroup_directory
+        return tuple(_with_kept(room, machine.kept, own_directory) for room in found if room is not None)
     return tuple(room for room in found if room is not None)
 
 
-def _with_kept(room: Room, kept: Sequence[KeptMemory]) -> Room:
+def _with_kept(room: Room, kept: Sequence[KeptMemory], own_directory: str | None) -> Room:
     """What the cgroups below it keep counts as what cannot be reclaimed; its own does not: it gives way to its own limit."""
-    size = kept_on_machine(kept) if room.place == MACHINE else kept_below(room.place, kept)
-    return msgspec.structs.replace(room, unreclaimable_bytes=room.unreclaimable_bytes + size, kept_bytes=size)
+
+    def size(but: str | None) -> int:
+        return kept_on_machine(kept, but) if room.place == MACHINE else kept_below(room.place, kept, but)
+
+    found = size(None)
+    own = 0 if own_directory is None else found - size(own_directory)
+    unreclaimable = room.unreclaimable_bytes + found
+    return msgspec.structs.replace(room, unreclaimable_bytes=unreclaimable, kept_bytes=found, own_kept_bytes=own)
 
 
 def room_at(found: Sequence[Room], place: str) -> Room | None:
@@ -182,6 +191,7 @@ def memory_view(machine: MachineSample, backend: BackendSample, known: Sequence[
         backend_swap_bytes=swapped,
         limit_of=limit_text(room, None if meminfo is None else meminfo.total_bytes, backend),
         kept_bytes=room.kept_bytes,
+        own_kept_bytes=room.own_kept_bytes,
     )
 
 

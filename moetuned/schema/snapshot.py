@@ -40,6 +40,8 @@ class MemoryView(msgspec.Struct, frozen=True):
     """The backend's own memory, swapped out or not, when it had loaded; what it has more now it grew by since. None: not seen then."""
     kept_bytes: int = 0
     """Page cache that counts as what cannot be reclaimed, because memory.min of a cgroup below the limit keeps it."""
+    own_kept_bytes: int = 0
+    """What of that is in the backend's own cgroup. As long as there is some, what the backend gives back is page cache of its model instead."""
 
 
 class ResidencyView(msgspec.Struct, frozen=True):

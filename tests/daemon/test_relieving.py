@@ -145,6 +145,16 @@ def test_while_memory_is_well_nothing_is_asked_of_the_backend(
         assert watched.would_do == ()
 
 
+def test_no_restart_where_its_own_cgroup_keeps_page_cache_that_takes_the_place(watched: Watched) -> None:
+    near(watched, MemoryState.CRITICAL)
+    watched.memory = msgspec.structs.replace(watched.memory, kept_bytes=5 << 30, own_kept_bytes=4 << 30)
+    steps = relieving.plan_of(watched, SETTINGS, 100.0).steps
+    assert not any(step.taken for step in steps if step.restart)
+    assert any("its cgroup keeps 4.0 GiB of page cache" in (step.why_not or "") for step in steps)
+    watched.memory = msgspec.structs.replace(watched.memory, own_kept_bytes=0)
+    assert any(step.taken for step in relieving.plan_of(watched, SETTINGS, 100.0).steps if step.restart)
+
+
 def test_an_unknown_limit_does_nothing(watched: Watched) -> None:
     watched.memory, watched.would_do = MemoryView(), ("something",)
     relieving.relieve(watched, SETTINGS, 10.0, Care(), None, None)  # type: ignore[arg-type]

@@ -72,6 +72,10 @@ def test_relief_wants_more_than_the_near_limit_and_bounded_room_for_the_cache() 
     assert without.target_headroom_bytes == int(GIB * TARGET_FACTOR)
     some = relief_settings(settings, 8 * GIB, GIB)
     assert some.target_headroom_bytes == without.target_headroom_bytes + GIB
+    assert (
+        relief_settings(settings, 8 * GIB, GIB, GIB // 4).target_headroom_bytes == some.target_headroom_bytes - GIB // 4
+    )
+    assert relief_settings(settings, 8 * GIB, GIB, 9 * GIB) == without, "what is kept needs no headroom"
     much = relief_settings(settings, 8 * GIB, 100 * GIB)
     assert (much.settle_seconds, much.looks) == (5.0, 2)
     assert much.target_headroom_bytes == without.target_headroom_bytes + 8 * GIB // CACHE_SHARE

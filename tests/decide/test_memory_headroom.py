@@ -255,6 +255,18 @@ def test_what_is_kept_below_a_limit_is_not_there_for_anybody_else() -> None:
     ]
 
 
+def test_what_of_it_is_the_backends_own() -> None:
+    backend = backend_below(above(20 * GIB, 6 * GIB, 32 * GIB))
+    found = (kept("user.slice/llm.service", 2, 3, 2), kept("user.slice/other.service", 4, 5, 3))
+    machine = MachineSample(meminfo=INFO, kept=found)
+    room = room_at(rooms(machine, backend), "")
+    assert room is not None
+    assert (room.kept_bytes, room.own_kept_bytes) == (3 * GIB, GIB)
+    alone = room_at(rooms(machine, BackendSample("elsewhere")), "")
+    assert alone is not None
+    assert (alone.kept_bytes, alone.own_kept_bytes) == (3 * GIB, 0)
+
+
 def test_kept_is_no_more_than_is_used_and_what_cannot_be_reclaimed_counts_once() -> None:
     before = headroom("")
     assert headroom("", kept("a", 100, 5, 4)) == before - 4

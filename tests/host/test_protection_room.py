@@ -77,10 +77,9 @@ def test_after_any_plan_enough_stays_at_every_level(
         total_gib * GIB
     )
     in_use = sum(held[name] for name in CGROUPS) + outside_gib * GIB
-    kept_beside = sum(
-        max(0, size - held.get(name, 0)) for name, size in asked.items() if name == "idle" or name in after
-    )
-    assert total_gib * GIB - in_use - kept_beside >= int(2 * 0.08 * total_gib * GIB), "the limit is not near afterwards"
+    kept_beside = sum(max(0, size - held.get(name, 0)) for name, size in asked.items())
+    if any(asked.values()):
+        assert total_gib * GIB - in_use - kept_beside >= int(0.16 * total_gib * GIB), "the limit is not near afterwards"
     changed = {one.name.partition(" ")[2] for one in found}
     for slice_ in ("a.slice", "b.slice"):
         below = sum(after[name] for name in CGROUPS if name.startswith(f"{slice_}/"))
