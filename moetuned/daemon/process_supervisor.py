@@ -209,7 +209,7 @@ class ProcessSupervisor(Supervisor):
     def _have_end(self, command: sv.Terminate | sv.Ask, *, loads: bool) -> None:
         """See `Supervisor`."""
         super()._have_end(command, loads=loads)
-        if not loads and self.process is not None and self.state.next_plan is not None:
+        if self.process is not None and self.state.next_plan is not None:
             self._count_on(self.process)
 
     def _count_on(self, process: spawn.SupervisedProcess) -> None:
