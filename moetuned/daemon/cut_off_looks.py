@@ -15,16 +15,22 @@ class CutOffLooks:
     def __init__(self) -> None:
         self.connections: Callable[[], int | None] = lambda: None
         """How many connections of others to it are open; None: not known."""
+        self.uncounted = False
+        """Whether an earlier daemon had it told to end already: what that cut off, nobody knows."""
         self._taken: TakenConnections | None = None
 
-    def begin(self, state: sv.Supervision, process: SupervisedProcess | None) -> sv.Supervision:
-        """Right before its process (None: it is not known) is told to end."""
+    def begin(self, state: sv.Supervision, process: SupervisedProcess | None, *, new: bool = False) -> sv.Supervision:
+        """Right before its process (None: it is not known) is told to end. `new`: it has not been seen ready since it was started."""
         self.forget()
+        uncounted, self.uncounted = self.uncounted, False
         if process is not None:
             self._taken = TakenConnections(
                 process.identity.pid
             )  # First: one that comes between the two is in the other or in the next.
-        return sv.counted(state, self.connections())
+        connections = None if uncounted else self.connections()
+        if new and connections is None:
+            return state  # It does not listen yet.
+        return sv.counted(state, connections)
 
     def look(self, state: sv.Supervision) -> sv.Supervision:
         """While it ends."""

@@ -9,6 +9,7 @@ from moetuned.daemon.pacing import does_nothing
 from moetuned.daemon.watched import Watched
 from moetuned.daemon.workers import Lane, Workers
 from moetuned.decide.moment import busy_in
+from moetuned.decide.supervision import Stage
 from moetuned.host.backend_http import Probe
 from moetuned.host.clock import Clock
 from moetuned.parse.backend_http import parse_backend_http, paths_of
@@ -50,12 +51,15 @@ class Probing:
             )
 
     def ask(self, watched: Watched) -> None:
-        """Ask once more, unless the last time is not over yet, or it does nothing and was asked a moment ago."""
+        """Ask once more, unless the last time is not over yet, it is being ended, or it does nothing and was asked a moment ago."""
         probe, process = watched.probe, watched.process
         if probe is None or process is None:
             return
+        supervisor = watched.supervisor
+        if supervisor is not None and supervisor.state.stage is Stage.STOPPING:
+            return  # Connections that are made now count as requests that may be cut off.
         idle, asked_at = does_nothing(watched), self._clock.monotonic()
-        drains = watched.supervisor is not None and watched.supervisor.draining
+        drains = supervisor is not None and supervisor.draining
         if idle and not drains and watched.http_at is not None and asked_at - watched.http_at < IDLE_SECONDS:
             return
 

@@ -66,7 +66,7 @@ EXAMINE_SECONDS = 30.0
 systemd-run alone takes seconds on a slow or thrashing machine (`kernel_log.OUTSIDE_SECONDS`)."""
 JUST_NOW_SECONDS = 30.0
 COUNT_SECONDS = 0.01
-"""So often connections are counted while it ends, which takes an idle one 0.03 to 0.5 s. What comes after the last look is only known by number."""
+"""So often connections are counted while it ends, which takes an idle one 0.03 to 0.5 s. What comes and goes between two looks is only known by number."""
 
 
 class ProcessSupervisor(Supervisor):
@@ -209,7 +209,7 @@ class ProcessSupervisor(Supervisor):
     def _have_end(self, command: sv.Terminate | sv.Ask, *, loads: bool) -> None:
         """See `Supervisor`."""
         super()._have_end(command, loads=loads)
-        if not loads and self.process is not None and self.state.next_plan is not None:
+        if self.process is not None and self.state.next_plan is not None:
             self._count_on(self.process)
 
     def _count_on(self, process: spawn.SupervisedProcess) -> None:

@@ -347,6 +347,7 @@ class ServiceSupervisor(Supervisor):
         if state.changing or own is None:
             self.state = managed.goes_on(self.state, plan, now, hurry=hurry)
         elif not state.pid_known or state.pid is not None:
+            self.at_end.uncounted = not state.pid_known  # A script may have been told to before.
             self._do(sv.restart(self.state, plan, now, hurry=hurry))
 
     def _take(self, identity: ProcessIdentity) -> None:

@@ -357,8 +357,8 @@ class Supervisor(NotedRestarts, abc.ABC):
 
     def _have_end(self, command: sv.Terminate | sv.Ask, *, loads: bool) -> None:
         self.before_end()
-        if not loads:  # Else it has taken no request yet.
-            self.state = self.at_end.begin(self.state, self.process)
+        new = loads and not (self.adopted or self.managed)  # What others started may have answered for long.
+        self.state = self.at_end.begin(self.state, self.process, new=new)
         if isinstance(command, sv.Ask):
             self._ask(command.plan)
         else:
@@ -456,8 +456,8 @@ class Supervisor(NotedRestarts, abc.ABC):
         self._watch(process)
         if record.ending:
             log.info("%s: that moetuned had asked it to end; doing the rest of that", self.config.name)
-            hurry = record.relief_at is not None
-            self._end_again(record.next_plan or preferred_plan(self.config), hurry=hurry)
+            self.at_end.uncounted = True
+            self._end_again(record.next_plan or preferred_plan(self.config), hurry=record.relief_at is not None)
 
     def _end_again(self, next_plan: sv.LaunchPlan, *, hurry: bool) -> None:
         self._do(sv.restart(self.state, next_plan, self._clock.monotonic(), hurry=hurry))

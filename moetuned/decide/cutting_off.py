@@ -31,15 +31,14 @@ def before_end(heard: CutOff, connections: int | None) -> CutOff:
 def as_it_ends(before: CutOff, connections: int | None, taken: int | None) -> CutOff:
     """The same while it ends and when it has: until it has closed its port it takes requests that it will not answer.
 
-    `taken`: so many connections its network took since the look before, to whatever port; None: not known. Where nobody can look
-    whose they are any more (`connections` None), each may have been to it.
+    `taken`: so many connections its network took since the look before, to whatever port; None: not known. Each may have been to it, also
+    where none is open now: what ends in parts closes connections while it still listens.
     """
     if before.requests or before == UNKNOWN:
         return before
     if connections is None and taken is None:
         return UNKNOWN
-    most = before.most or 0
-    most = most + (taken or 0) if connections is None else max(most, connections)
+    most = max((before.most or 0) + (taken or 0), connections or 0)
     return CutOff(None, most) if most else before
 
 

@@ -7,6 +7,7 @@ from daemon_fakes import FakeClock, HeldWorkers
 
 from moetuned.daemon.probing import Probing
 from moetuned.daemon.watched import Watched
+from moetuned.decide.supervision import LaunchPlan, Stage, Supervision
 from moetuned.host.processes import ProcessIdentity
 from moetuned.schema.signals import Signals
 from moetuned.schema.verdict import Phase, Verdict
@@ -183,6 +184,7 @@ class Drains:
     draining = True
 
     def __init__(self) -> None:
+        self.state = Supervision("glm", LaunchPlan(4096), stage=Stage.DRAINING)
         self.heard: list[tuple[int | None, float | None]] = []
 
     def hear(self, busy: int | None, asked_at: float | None) -> None:
@@ -208,3 +210,12 @@ def test_a_restart_that_waits_hears_at_once_what_was_said_when_it_was_asked(
     probing.ask(watched)
     workers.finish("asking", ANSWERS)
     assert len(drains.heard) == 2
+
+
+def test_one_that_is_being_ended_is_not_asked(probing: Probing, workers: HeldWorkers, watched: Watched) -> None:
+    watched.supervisor = ends = Drains()  # type: ignore[assignment]
+    for stage in Stage:
+        ends.state = Supervision("glm", LaunchPlan(4096), stage=stage)
+        probing.ask(watched)
+        assert bool(workers.jobs) == (stage is not Stage.STOPPING), stage
+        workers.jobs.clear()

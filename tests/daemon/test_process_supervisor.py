@@ -443,7 +443,8 @@ def ends_while(
     ("connections", "taken", "told"),
     [
         ([0, 0, 2, 1], [0, 2, 0, 0], "is not known: no more than 2 connections were open"),
-        ([0, 0, 0], [0, 1, 0], "no request was cut off"),
+        ([0, 0, 0], [0, 0, 0], "no request was cut off"),
+        ([0, 0, 0], [0, 1, 0], "is not known: no more than 1 connection was open"),
         ([0, 0, 0], [0, 0, 1], "is not known: no more than 1 connection was open"),
         ([0, 0, 0], [0, 0, None], "whether a request was cut off is not known"),
         ([None, 0], [0, 0], "whether a request was cut off is not known"),

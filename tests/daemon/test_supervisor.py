@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from daemon_fakes import FakeProcess
 from supervisor_rig import SHORT, FakeCheck, FakeConversations, Rig, ready, supervised_rig  # noqa: F401  a fixture
 
 from moetuned.daemon.supervisor import Supervisor
@@ -131,14 +132,45 @@ def test_what_is_connected_right_before_its_end_is_told_after_it(rig: Rig, conne
     assert rig.said[-1][1].endswith(told)
 
 
-def test_one_that_loads_takes_no_requests_whatever_is_connected(rig: Rig) -> None:
+@pytest.mark.parametrize(
+    ("connections", "told"),
+    [(0, "no request was cut off"), (None, "no request was cut off"), (2, "is not known: no more than 2 connections were open")],
+)  # fmt: skip
+def test_one_that_was_not_seen_ready_may_answer_already(rig: Rig, connections: int | None, told: str) -> None:
     supervisor = rig.make()
     supervisor.start()
-    supervisor.at_end.connections = lambda: 2
+    supervisor.at_end.connections = lambda: connections
     supervisor.restart(SHORT)
     rig.end(rig.spawn.started[0], 0)
     supervisor.healthy()
-    assert rig.said[-1][1].endswith("; no request was cut off")
+    assert rig.said[-1][1].endswith(told)
+
+
+@pytest.mark.parametrize(
+    ("half", "connections", "told"),
+    [
+        (False, 0, "; no request was cut off"),
+        (False, 2, "is not known: no more than 2 connections were open"),
+        (False, None, "; whether a request was cut off is not known"),
+        (True, 0, "; whether a request was cut off is not known"),
+    ],
+)
+def test_one_that_an_earlier_daemon_started_has_answered_before(
+    rig: Rig, half: bool, connections: int | None, told: str
+) -> None:
+    first = ready(rig)
+    if half:
+        first.restart(SHORT)
+    rig.spawn.adoptable[rig.spawn.started[0].identity] = process = FakeProcess(rig.spawn.started[0].identity.pid, [])
+    supervisor = rig.make()
+    supervisor.at_end.connections = lambda: connections
+    supervisor.start()
+    assert supervisor.adopted
+    if not half:
+        supervisor.restart(SHORT)
+    rig.end(process, 0)
+    supervisor.healthy()
+    assert rig.said[-1][1].endswith(told)
 
 
 def test_conversations_that_would_be_lost_are_not_saved(rig: Rig) -> None:

@@ -37,7 +37,7 @@ def test_what_is_connected_in_the_last_moment_goes_before_what_was_heard(
     ("before", "connections", "taken", "expected"),
     [
         ((0, None), 0, 0, (0, None)),
-        ((0, None), 0, 5, (0, None)),
+        ((0, None), 0, 5, (None, 5)),
         ((0, None), 0, None, (0, None)),
         ((0, None), 1, 1, (None, 1)),
         ((0, None), None, 0, (0, None)),
@@ -71,7 +71,7 @@ def test_that_none_was_cut_off_is_said_only_where_no_look_leaves_room_for_one(
         found = as_it_ends(found, *look)
     if found == NONE:
         assert connections == 0
-        assert all(there == 0 or (there is None and taken == 0) for there, taken in looks)
+        assert all(not there and not taken and (there, taken) != (None, None) for there, taken in looks)
 
 
 @pytest.mark.parametrize(
