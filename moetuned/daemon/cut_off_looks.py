@@ -26,27 +26,20 @@ class CutOffLooks:
         if process is not None:
             self._taken = TakenConnections(
                 process.identity.pid
-            )  # First: one that comes between the two is in the other or in the next.
+            )  # First, so that one that comes between the two counts.
         connections = None if uncounted else self.connections()
         if new and connections is None:
             return state  # It does not listen yet.
         return sv.counted(state, connections)
 
-    def look(self, state: sv.Supervision) -> sv.Supervision:
-        """While it ends."""
-        if self._taken is None:
-            return state
-        taken = self._taken.more()
-        return sv.counted_on(state, self.connections(), taken)
-
     def end(self, state: sv.Supervision) -> sv.Supervision:
-        """It has ended: nobody can be asked who was connected, only how many came since the look before."""
+        """It has ended: nobody can be asked who was connected, only how many came since it was told to."""
         taken, self._taken = self._taken, None
         if taken is None:
             return state
-        more = taken.more()
+        more = taken.so_far()
         taken.close()
-        return sv.counted_on(state, None, more)
+        return sv.counted_on(state, more)
 
     def forget(self) -> None:
         """Nothing ends any more."""

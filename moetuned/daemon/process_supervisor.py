@@ -65,8 +65,6 @@ EXAMINE_SECONDS = 30.0
 """Why it ended is not waited for longer: perhaps a file system hangs. More than reading the kernel's log takes outside of the unit, where
 systemd-run alone takes seconds on a slow or thrashing machine (`kernel_log.OUTSIDE_SECONDS`)."""
 JUST_NOW_SECONDS = 30.0
-COUNT_SECONDS = 0.01
-"""So often connections are counted while it ends, which takes an idle one 0.03 to 0.5 s. What comes and goes between two looks is only known by number."""
 
 
 class ProcessSupervisor(Supervisor):
@@ -205,20 +203,6 @@ class ProcessSupervisor(Supervisor):
             self._do(sv.exited(self.state, "was not started", self._clock.monotonic()))
         elif self._examining is not None:
             self._conclude_late()
-
-    def _have_end(self, command: sv.Terminate | sv.Ask, *, loads: bool) -> None:
-        """See `Supervisor`."""
-        super()._have_end(command, loads=loads)
-        if self.process is not None and self.state.next_plan is not None:
-            self._count_on(self.process)
-
-    def _count_on(self, process: spawn.SupervisedProcess) -> None:
-        """Until it has ended: what connects to it now gets no answer any more."""
-        if self.process is process and self.state.stage is sv.Stage.STOPPING:
-            began = self._clock.monotonic()
-            self.state = self.at_end.look(self.state)
-            pause = max(COUNT_SECONDS, 2 * (self._clock.monotonic() - began))  # The loop has more to do.
-            self._loop.call_later(pause, lambda: self._count_on(process))
 
     def _start(self, plan: sv.LaunchPlan) -> None:
         if self._looks_back_at is not None:

@@ -28,18 +28,15 @@ def before_end(heard: CutOff, connections: int | None) -> CutOff:
     return heard if heard.requests is not None and 0 < heard.requests <= connections else CutOff(None, connections)
 
 
-def as_it_ends(before: CutOff, connections: int | None, taken: int | None) -> CutOff:
-    """The same while it ends and when it has: until it has closed its port it takes requests that it will not answer.
+def when_ended(before: CutOff, taken: int | None) -> CutOff:
+    """The same when it has ended: until it has closed its port it takes requests that it will not answer.
 
-    `taken`: so many connections its network took since the look before, to whatever port; None: not known. Each may have been to it, also
-    where none is open now: what ends in parts closes connections while it still listens.
+    `taken`: so many connections its network took since it was told to end, to whatever port; None: not known. Each may have been to it,
+    also where none was open any more: what ends in parts closes connections while it still listens.
     """
-    if before.requests or before == UNKNOWN:
+    if before.requests or before == UNKNOWN or taken == 0:
         return before
-    if connections is None and taken is None:
-        return UNKNOWN
-    most = max((before.most or 0) + (taken or 0), connections or 0)
-    return CutOff(None, most) if most else before
+    return UNKNOWN if taken is None else CutOff(None, (before.most or 0) + taken)
 
 
 def words(found: CutOff) -> str:

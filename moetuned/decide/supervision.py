@@ -336,11 +336,11 @@ def counted(state: Supervision, connections: int | None) -> Supervision:
     return _replace(state, cut_off=cutting_off.before_end(state.cut_off, connections))
 
 
-def counted_on(state: Supervision, connections: int | None, taken: int | None) -> Supervision:
-    """See `cutting_off.as_it_ends`."""
+def counted_on(state: Supervision, taken: int | None) -> Supervision:
+    """See `cutting_off.when_ended`."""
     if state.stage != Stage.STOPPING:
         return state
-    return _replace(state, cut_off=cutting_off.as_it_ends(state.cut_off, connections, taken))
+    return _replace(state, cut_off=cutting_off.when_ended(state.cut_off, taken))
 
 
 def restart(

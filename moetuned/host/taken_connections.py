@@ -15,15 +15,14 @@ class TakenConnections:
 
     def __init__(self, pid: int, proc: str = "/proc") -> None:
         self._file: BinaryIO | None = None
-        self._last: int | None = None
         with contextlib.suppress(OSError):
             self._file = open(f"{proc}/{pid}/net/snmp", "rb", buffering=0)  # noqa: SIM115  closed by close()
-        self._last = self._read()
+        self._first = self._read()
 
-    def more(self) -> int | None:
-        """So many since this was last asked; None: not known, this time or that."""
-        before, self._last = self._last, self._read()
-        return None if before is None or self._last is None or self._last < before else self._last - before
+    def so_far(self) -> int | None:
+        """So many since this was made; None: not known."""
+        now = self._read()
+        return None if now is None or self._first is None or now < self._first else now - self._first
 
     def close(self) -> None:
         """Do not ask any more."""

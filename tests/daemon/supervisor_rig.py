@@ -118,14 +118,14 @@ SHORT = sv.LaunchPlan(2048, 0)
 
 
 class FakeTaken:
-    """No connection is taken, or so many at each look."""
+    """So many connections have been taken by the end; None: that is not known."""
 
-    def __init__(self, looks: list[int | None] | None = None) -> None:
-        self.looks = looks
+    def __init__(self, found: int | None = 0) -> None:
+        self.found = found
         self.closed = False
 
-    def more(self) -> int | None:
-        return 0 if self.looks is None else self.looks.pop(0)
+    def so_far(self) -> int | None:
+        return self.found
 
     def close(self) -> None:
         self.closed = True

@@ -25,22 +25,19 @@ def ends() -> sv.Supervision:
 
 @pytest.fixture(name="taken")
 def takes(monkeypatch: pytest.MonkeyPatch) -> FakeTaken:
-    taken = FakeTaken([0, 3, 1])
+    taken = FakeTaken(3)
     monkeypatch.setattr(cut_off_looks, "TakenConnections", lambda _pid: taken)
     return taken
 
 
-def test_each_look_counts_from_the_one_before(taken: FakeTaken) -> None:
+def test_what_came_until_it_had_ended_counts(taken: FakeTaken) -> None:
     looks = CutOffLooks()
-    looks.connections = lambda: 0
+    looks.connections = lambda: 1
     state = looks.begin(ends(), Process())  # type: ignore[arg-type]
-    assert state.cut_off == NONE
-    for expected in (NONE, CutOff(None, 3)):
-        state = looks.look(state)
-        assert state.cut_off == expected, "who listens still may have dropped what came meanwhile"
+    assert state.cut_off == CutOff(None, 1)
     state = looks.end(state)
     assert (state.cut_off, taken.closed) == (CutOff(None, 4), True)
-    assert looks.end(state) == looks.look(state) == state, "it is over"
+    assert looks.end(state) == state, "it is over"
 
 
 def test_what_does_not_end_is_not_looked_at_any_more(taken: FakeTaken) -> None:
@@ -49,7 +46,21 @@ def test_what_does_not_end_is_not_looked_at_any_more(taken: FakeTaken) -> None:
     assert state.cut_off == UNKNOWN
     looks.forget()
     assert taken.closed
-    assert looks.look(state) == looks.end(state) == state
+    assert looks.end(state) == state
+
+
+def test_one_that_does_not_listen_yet_was_asked_for_nothing() -> None:
+    looks = CutOffLooks()
+    assert looks.begin(ends(), None, new=True).cut_off == NONE
+    assert looks.begin(ends(), None).cut_off == UNKNOWN
+
+
+def test_what_an_earlier_daemon_had_told_to_end_is_not_known_once() -> None:
+    looks = CutOffLooks()
+    looks.connections = lambda: 0
+    looks.uncounted = True
+    assert looks.begin(ends(), None).cut_off == UNKNOWN
+    assert looks.begin(ends(), None).cut_off == NONE
 
 
 def test_without_a_process_nothing_is_followed() -> None:

@@ -531,11 +531,11 @@ def test_what_is_connected_goes_before_what_was_heard() -> None:
     state, _ = sv.restart(ready(busy=0), SHORT, 2.0)
     state = sv.counted(state, 2)
     assert state.cut_off == CutOff(None, 2)
-    state = sv.counted_on(state, 3, 0)
+    state = sv.counted_on(state, 1)
     assert state.cut_off == CutOff(None, 3)
     later, _ = sv.restart(sv.healthy(sv.exited(state, "ended", 3.0)[0], 4.0)[0], SHORT, 5.0)
     assert later.cut_off == UNKNOWN
-    assert sv.counted(ready(), 3) == sv.counted_on(ready(), 3, 3) == ready(), "only while it ends"
+    assert sv.counted(ready(), 3) == sv.counted_on(ready(), 3) == ready(), "only while it ends"
 
 
 def test_where_its_manager_ends_it_later_what_comes_until_then_counts() -> None:
@@ -543,7 +543,7 @@ def test_where_its_manager_ends_it_later_what_comes_until_then_counts() -> None:
         state, _ = sv.restart(ready(busy=heard, managed=True), SHORT, 2.0)
         state = sv.counted(state, 0)
         assert state.cut_off == CutOff(0)
-        assert sv.counted_on(state, None, 2).cut_off == CutOff(None, 2)
+        assert sv.counted_on(state, 2).cut_off == CutOff(None, 2)
 
 
 def test_an_obstacle_of_before_it_was_ready_silences_no_later_one() -> None:
