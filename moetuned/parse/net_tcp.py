@@ -6,8 +6,10 @@ import re
 
 import msgspec
 
-_ESTABLISHED, _LISTEN = "01", "0A"
-"""TCP_ESTABLISHED and TCP_LISTEN (include/net/tcp_states.h)."""
+_LISTEN = "0A"
+ESTABLISHED, CLOSE_WAIT, FIN_WAIT1, FIN_WAIT2 = "01", "08", "04", "05"
+"""include/net/tcp_states.h. In CLOSE_WAIT the other end has sent all that it will, in the last two this end has (the other knows it, or not yet)."""
+_CONNECTED = (ESTABLISHED, CLOSE_WAIT, FIN_WAIT1, FIN_WAIT2)
 _LOCAL = re.compile(r"(?:[0-9A-F]{8}|[0-9A-F]{32}):([0-9A-F]{4})", re.ASCII)
 _MAPPED = re.compile(r"0{16}(?:FFFF0000|0000FFFF)(?=[0-9A-F]{8}:)", re.ASCII)
 """::ffff:0:0/96 as a little-endian and as a big-endian kernel writes it: a server that listens on IPv6 sees IPv4 clients so."""
@@ -31,28 +33,30 @@ def listening_inodes(text: str, port: int) -> frozenset[int]:
 
 
 class Connection(msgspec.Struct, frozen=True):
-    """One end of an established connection: address and port of both ends, as the kernel writes IPv4 where it is that.
+    """One end of a connection over which something may still come: address and port of both ends, as the kernel writes IPv4 where it is that.
 
-    `inode`: of this end's socket; 0: no process has accepted it yet.
+    `inode`: of this end's socket; 0: no process has accepted it yet, or has it any more.
     """
 
     local: str
     remote: str
     inode: int
+    state: str = ESTABLISHED
 
 
 def connections_at(text: str, port: int) -> tuple[Connection, ...]:
-    """The ends of established connections whose own or other port is `port`. Lines that are cut or strange are left out."""
+    """The ends of connections whose own or other port is `port`. Lines that are cut or strange are left out."""
     found = []
     for line in text.split("\n"):
         fields = line.split()
-        if len(fields) <= _INODE_FIELD or fields[_STATE_FIELD] != _ESTABLISHED:
+        if len(fields) <= _INODE_FIELD or fields[_STATE_FIELD] not in _CONNECTED:
             continue
         local, remote, inode = fields[1], fields[2], fields[_INODE_FIELD]
         if not (_LOCAL.fullmatch(local) and _LOCAL.fullmatch(remote) and _is_inode(inode)):
             continue
         if port in (port_of(local), port_of(remote)):
-            found.append(Connection(_MAPPED.sub("", local), _MAPPED.sub("", remote), int(inode)))
+            own, other = _MAPPED.sub("", local), _MAPPED.sub("", remote)
+            found.append(Connection(own, other, int(inode), fields[_STATE_FIELD]))
     return tuple(found)
 
 

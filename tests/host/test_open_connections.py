@@ -22,6 +22,7 @@ print("connected", flush=True)
 sys.stdin.readline()
 one.close()
 """
+HALF = TALK.replace('print("connected"', 'one.shutdown(socket.SHUT_WR)\nprint("connected"')
 
 
 @pytest.fixture(name="server", params=["127.0.0.1", "::"])
@@ -55,6 +56,35 @@ def test_other_processes_count_and_this_one_does_not(server: socket.socket) -> N
         assert open_connections(pid, port) == 0, "it was closed by the other side"
         for one in accepted:
             one.close()
+
+
+def test_a_client_that_has_sent_all_and_waits_counts_until_it_is_gone(server: socket.socket) -> None:
+    pid, port = os.getpid(), server.getsockname()[1]
+    with subprocess.Popen(
+        [sys.executable, "-c", HALF, str(port)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        accepted = server.accept()[0]
+        assert accepted.recv(1) == b"", "it has sent all"
+        assert open_connections(pid, port) == 1
+        other.communicate("\n")
+    assert open_connections(pid, port) == 0
+    accepted.close()
+
+
+def test_whether_a_client_on_another_machine_waits_is_not_seen_so_it_may(tmp_path: Path) -> None:
+    assert (
+        open_connections(7, 8080, tree(tmp_path, LISTENS, CLIENT.replace(" 01 ", " 08 "), network="net:[1]", own=None))
+        == 1
+    )
+
+
+def test_what_the_server_has_finished_is_no_request(tmp_path: Path) -> None:
+    assert (
+        open_connections(7, 8080, tree(tmp_path, LISTENS, CLIENT.replace(" 01 ", " 05 "), network="net:[1]", own=None))
+        == 0
+    )
 
 
 def test_where_nobody_listens_it_is_not_known() -> None:

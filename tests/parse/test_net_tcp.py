@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moetuned.parse.net_tcp import Connection, connections_at, listening_inodes, port_of
+from moetuned.parse.net_tcp import (
+    CLOSE_WAIT,
+    ESTABLISHED,
+    FIN_WAIT1,
+    FIN_WAIT2,
+    Connection,
+    connections_at,
+    listening_inodes,
+    port_of,
+)
 
 CASES = Path(__file__).parent / "net_tcp"
 FOUND = {
@@ -61,9 +70,14 @@ def test_both_ends_count_and_those_that_nobody_has_accepted_yet() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("state", ["02", "03", "04", "05", "06", "07", "08", "09", "0A", "0B", "0C"])
-def test_what_is_being_opened_or_closed_is_not_established(state: str) -> None:
+@pytest.mark.parametrize("state", ["02", "03", "06", "07", "09", "0A", "0B", "0C"])
+def test_what_is_being_opened_or_closed_is_no_connection(state: str) -> None:
     assert connections_at(line(state), 8080) == ()
+
+
+@pytest.mark.parametrize("state", [ESTABLISHED, CLOSE_WAIT, FIN_WAIT1, FIN_WAIT2])
+def test_over_one_of_which_one_half_is_closed_something_may_still_come(state: str) -> None:
+    assert [one.state for one in connections_at(line(state), 8080)] == [state]
 
 
 @pytest.mark.parametrize(
