@@ -23,10 +23,8 @@ class CutOffLooks:
         """Right before its process (None: it is not known) is told to end. `new`: it has not been seen ready since it was started."""
         self.forget()
         uncounted, self.uncounted = self.uncounted, False
-        if process is not None:
-            self._taken = TakenConnections(
-                process.identity.pid
-            )  # First, so that one that comes between the two counts.
+        # First, so that one that comes between the two counts.
+        self._taken = None if process is None else TakenConnections(process.identity.pid)
         connections = None if uncounted else self.connections()
         if new and connections is None:
             return state  # It does not listen yet.

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from moetuned import tunables
-from moetuned.decide.hard_protection import RETRY_SECONDS, may_keep_again
+from moetuned.decide.protection import RETRY_SECONDS, may_try_again
 from moetuned.decide.tuning_plan import without_refused
 from moetuned.host.cgroup import memory_cgroup
 from moetuned.host.clock import Clock, RealClock
@@ -141,7 +141,7 @@ class TuningKeeper:
         return {spec.name: spec.asked if spec.skip is None else None for spec in found}
 
     def _with_short(self, targets: Targets) -> Targets:
-        if self._given_up is None or may_keep_again(self._given_up[0], self._clock.monotonic()):
+        if self._given_up is None or may_try_again(self._given_up[0], self._clock.monotonic()):
             return targets
         return msgspec.structs.replace(targets, short=self._given_up[1])
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
+from moetuned.decide.protection import RELEASE_FACTOR, START_FACTOR
 from moetuned.parse.config_values import HeadroomLimit
 from moetuned.schema.units import format_bytes
 
@@ -18,14 +19,6 @@ RESERVE_SHARE = 4
 """Of a large machine no less than this part: page tables, slabs and buffers grow with it, and so does what is run on it."""
 _SMALL_SHARE = 2
 """Of a machine so small that this part is less than `RESERVE_BYTES`, this part."""
-
-
-START_FACTOR = 2.0
-"""Times the headroom at which memory is near its limit that must be left, for something to be kept for good."""
-KEEP_FACTOR = 1.25
-"""The same while it is kept: below that it is given up, before the detector says near."""
-RETRY_SECONDS = 600.0
-"""After it was given up because memory was near its limit, it is not kept again for so long."""
 
 
 class Use(msgspec.Struct, frozen=True):
@@ -71,24 +64,18 @@ def why_short(
     """Why nothing is kept below a limit that others use so much of that too little would be left; None when there is enough.
 
     `kept_bytes` as in `why_not`, in the end: what is kept fills with the model. `near`: `limits.near`. `is_kept`: it is kept already.
+    The factors are those of what moetuned locks: to begin takes more than to go on, and both end before the detector says near.
     """
     if kept_bytes == 0:
         return None
     if use.held_bytes is None:
         return f"how much of the memory of {of_what} can be reclaimed is unknown, and so is how much may be kept of it (memory.min)"
     others = max(0, use.held_bytes - use.own_bytes)
-    left, to_stay = (
-        limit_bytes - others - kept_bytes,
-        int((KEEP_FACTOR if is_kept else START_FACTOR) * near.of(limit_bytes)),
-    )
+    left = limit_bytes - others - kept_bytes
+    to_stay = int((RELEASE_FACTOR if is_kept else START_FACTOR) * near.of(limit_bytes))
     if left >= to_stay:
         return None
     return (
         f"others use {format_bytes(others)} of the {format_bytes(limit_bytes)} of {of_what} that cannot be reclaimed: beside "
         f"{format_bytes(kept_bytes)} that would be kept {format_bytes(max(0, left))} would be left, and {format_bytes(to_stay)} must be"
     )
-
-
-def may_keep_again(given_up_at: float | None, now: float) -> bool:
-    """Whether what was given up at `given_up_at` (monotonic seconds; None: never) may be kept again."""
-    return given_up_at is None or now - given_up_at >= RETRY_SECONDS

@@ -12,7 +12,7 @@ from fakes.fake_kernel import FakeKernel, Limit, Text, add_cgroups
 from test_tuning_keeper import OFFLOAD, journal_path, kernel_as_usual  # noqa: F401  fixtures
 
 from moetuned.daemon.tuning_keeper import TuningKeeper
-from moetuned.decide.hard_protection import RETRY_SECONDS
+from moetuned.decide.protection import RETRY_SECONDS
 from moetuned.host import service_manager
 from moetuned.host.fs import RealFS
 from moetuned.host.systemd_booted import BOOTED

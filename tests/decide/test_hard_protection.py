@@ -8,9 +8,7 @@ from hypothesis import strategies as st
 
 from moetuned.decide.hard_protection import (
     RESERVE_BYTES,
-    RETRY_SECONDS,
     Use,
-    may_keep_again,
     most_bytes,
     reserve_bytes,
     why_not,
@@ -102,9 +100,3 @@ def test_what_may_begin_may_stay_and_more_use_never_allows_more(held: int, kept:
     for is_kept in (True, False):
         if short(held, kept, own, is_kept=is_kept) is not None:
             assert short(held + more, kept, own, is_kept=is_kept) is not None
-
-
-def test_what_was_given_up_rests() -> None:
-    assert may_keep_again(None, 5.0)
-    assert not may_keep_again(5.0, 5.0 + RETRY_SECONDS - 1)
-    assert may_keep_again(5.0, 5.0 + RETRY_SECONDS)
