@@ -1,6 +1,6 @@
 """How much memory is left before its limit, read from inside a backend's cgroup by a process that imports almost nothing.
 
-The same sum as `decide.memory_headroom`: what cannot be reclaimed, and what was swapped out, against each limit that holds here: of the
+The same sum as `decide.memory_headroom`, but for what memory.min keeps elsewhere, which the daemon looks at: what cannot be reclaimed, and what was swapped out, against each limit that holds here: of the
 cgroup, of those above it, and the machine's RAM. Memory that this process locked counts as what cannot be reclaimed.
 """
 
