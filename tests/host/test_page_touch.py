@@ -196,9 +196,15 @@ def test_what_is_in_memory_already_does_not_count_for_the_rate(paths: list[str])
 
     finish(Touching(paths, [(0, 0, 12 * MIB)], [], rate_bytes_per_second=MIB, clock=lambda: now, sleep=sleep))
     assert now == pytest.approx(3.65, abs=0.2), "4 MiB, of which the last quarter is not waited for"
-    now = 0.0
-    finish(Touching(paths, [(0, 100, 12 * MIB - 100)], [], rate_bytes_per_second=1, clock=lambda: now, sleep=sleep))
-    assert now == 0.0
+    waited = []
+    for _ in range(5):  # The kernel may take a page in between, where something else fills memory.
+        finish(Touching(paths, [], [(0, 0, 12 * MIB)]))
+        began = now
+        finish(Touching(paths, [(0, 100, 12 * MIB - 100)], [], rate_bytes_per_second=1, clock=lambda: now, sleep=sleep))
+        waited.append(now - began)
+        if waited[-1] == 0.0:
+            break
+    assert waited[-1] == 0.0, waited
 
 
 @pytest.mark.kernel
