@@ -103,7 +103,8 @@ def strike(machine: Machine, disaster: str) -> None:
         )
         machine.ask("timeout 20 moetunectl tune apply")
     if disaster.endswith("SIGKILL"):
-        machine.run("systemctl kill -s KILL --kill-whom=main moetuned")
+        # In the middle of a restart there is none for a moment.
+        machine.until("systemctl kill -s KILL --kill-whom=main moetuned", 60)
     if disaster.endswith("power cut"):
         if disaster.startswith("full disk"):
             machine.run("sync")
