@@ -355,9 +355,8 @@ class ServiceSupervisor(Supervisor):
         if process is None:
             return
         first = self._looks <= 1 and self.state.stage is sv.Stage.STOPPED
-        self.state = self.at_end.end(
-            self.state
-        )  # Where the manager's word comes before the end of the one before is seen.
+        # Where the manager's word comes before the end of the one before is seen.
+        self.state = self.at_end.end(self.state)
         self._back_by = None
         self._awaited.clear()
         self.let_go()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from moetuned.host.fs import HostFS, RealFS, read_or_none
-from moetuned.parse.cgroup_memory import KEPT_FILES, parse_cgroup_memory
+from moetuned.parse.cgroup_memory import KEPT_FILES, parse_kept_memory
 from moetuned.parse.kernel_numbers import single_number
 from moetuned.parse.mountinfo import parse_mountinfo
 from moetuned.schema.sample import KeptCgroup, KeptMemory
@@ -39,12 +39,11 @@ def kept_cgroups(fs: HostFS = _REAL, limited: Iterable[str] = ()) -> tuple[KeptC
 
 def kept_memory(fs: HostFS = _REAL, limited: Iterable[str] = ()) -> tuple[KeptMemory, ...]:
     """The same with what they use now; those that cannot be read are left out."""
-    found = []
-    for one in kept_cgroups(fs, limited):
-        memory = parse_cgroup_memory(2, {name: read_or_none(fs, f"{one.directory}/{name}") for name in KEPT_FILES})
-        if memory is not None:
-            found.append(KeptMemory(one.directory, one.keeps_bytes, memory, one.on_machine, one.shares))
-    return tuple(found)
+    found = (
+        parse_kept_memory(one, {name: read_or_none(fs, f"{one.directory}/{name}") for name in KEPT_FILES})
+        for one in kept_cgroups(fs, limited)
+    )
+    return tuple(one for one in found if one is not None)
 
 
 def _below(fs: HostFS, directory: str, found: dict[str, KeptCgroup], *, recursive: bool, on_machine: bool) -> None:

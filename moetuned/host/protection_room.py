@@ -54,7 +54,7 @@ def too_much(config: Config) -> Iterator[Problem]:
         total = sum(map(parse_bytes, asking.values()))
     except ValueError:  # an error of its own
         return
-    against = why_not(total, _machine_bytes(RealFS()), _MACHINE) if total else None
+    against = why_not(total, _machine_bytes(_meminfo(RealFS())), _MACHINE) if total else None
     if against is not None:
         for index, size in asking.items():
             yield Problem(
@@ -76,21 +76,17 @@ def _own(fs: HostFS, directory: str, name: str, size: int) -> str | None:
 
 
 def _machine(fs: HostFS, asked: Asked, root: str, near: HeadroomLimit) -> str | None:
-    kept, limit = _kept_below(fs, asked, root), _machine_bytes(fs)
+    info = _meminfo(fs)
+    kept, limit = _kept_below(fs, asked, root), _machine_bytes(info)
     kept = None if kept is None else kept + asked.later_bytes
     against = why_not(kept, limit, _MACHINE)
     if against is not None or kept is None or limit is None:
         return against
-    room = None if (info := _meminfo(fs)) is None else machine_room(info)
-    # Huge pages are taken off the limit.
-    held = None if room is None or info is None else room.unreclaimable_bytes - (info.hugepages_bytes or 0)
-    return _short(
-        fs,
-        asked,
-        root,
-        near,
-        (None if held is None or room is None else held + room.swapped_bytes, kept, limit, _MACHINE),
-    )
+    room = None if info is None else machine_room(info)
+    held = None
+    if info is not None and room is not None:  # Huge pages are taken off the limit.
+        held = room.unreclaimable_bytes + room.swapped_bytes - (info.hugepages_bytes or 0)
+    return _short(fs, asked, root, near, (held, kept, limit, _MACHINE))
 
 
 def _above(fs: HostFS, asked: Asked, directory: str, name: str, near: HeadroomLimit) -> str | None:
@@ -151,9 +147,8 @@ def _limit_bytes(fs: HostFS, directory: str) -> int | None:
     return found
 
 
-def _machine_bytes(fs: HostFS) -> int | None:
+def _machine_bytes(info: MemInfo | None) -> int | None:
     """RAM that programs can have: pages that are set aside as huge ones are nobody's otherwise."""
-    info = _meminfo(fs)
     if info is None or info.total_bytes is None:
         return None
     return max(0, info.total_bytes - (info.hugepages_bytes or 0))

@@ -8,7 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from moetuned.parse.backend_http import parse_backend_http
-from moetuned.parse.cgroup_memory import KEPT_FILES, above_file_names, cgroup_file_names, parse_cgroup_memory
+from moetuned.parse.cgroup_memory import (
+    KEPT_FILES,
+    above_file_names,
+    cgroup_file_names,
+    parse_cgroup_memory,
+    parse_kept_memory,
+)
 from moetuned.parse.disk_stat import parse_disk_stat
 from moetuned.parse.meminfo import parse_meminfo
 from moetuned.parse.pressure import parse_pressure
@@ -126,12 +132,11 @@ def _cgroup(files: Mapping[str, str | None], identity: BackendIdentity, known: _
 def _kept(files: Mapping[str, str | None], identities: Sequence[BackendIdentity]) -> tuple[KeptMemory, ...]:
     if not any(identity.kept for identity in identities):
         return ()
-    found = []
-    for one in dict.fromkeys(each for identity in identities for each in identity.kept):
-        memory = parse_cgroup_memory(2, {name: files.get(f"{one.directory}/{name}") for name in KEPT_FILES})
-        if memory is not None:
-            found.append(KeptMemory(one.directory, one.keeps_bytes, memory, one.on_machine, one.shares))
-    return tuple(found)
+    found = (
+        parse_kept_memory(one, {name: files.get(f"{one.directory}/{name}") for name in KEPT_FILES})
+        for one in dict.fromkeys(each for identity in identities for each in identity.kept)
+    )
+    return tuple(one for one in found if one is not None)
 
 
 def _above(files: Mapping[str, str | None], identity: BackendIdentity) -> tuple[CgroupAbove, ...]:

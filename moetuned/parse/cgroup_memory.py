@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from moetuned.parse.kernel_numbers import line_number, single_number
 from moetuned.parse.pressure import parse_pressure
-from moetuned.schema.sample import CgroupMemory
+from moetuned.schema.sample import CgroupMemory, KeptCgroup, KeptMemory
 
 V1_FILES = (
     "memory.usage_in_bytes",
@@ -55,6 +55,14 @@ def cgroup_file_names(version: int) -> tuple[str, ...]:
 def above_file_names(version: int) -> tuple[str, ...]:
     """The same for a cgroup above the backend's, of which only use and limit count."""
     return {1: _V1_ABOVE_FILES, 2: _V2_ABOVE_FILES}.get(version, ())
+
+
+def parse_kept_memory(one: KeptCgroup, files: Mapping[str, str | None]) -> KeptMemory | None:
+    """A cgroup that is kept with its memory, from the texts of `KEPT_FILES` by name; None when none could be read."""
+    memory = parse_cgroup_memory(2, files)
+    if memory is None:
+        return None
+    return KeptMemory(one.directory, one.keeps_bytes, one.on_machine, one.shares, memory=memory)
 
 
 def is_limit(text: str | None) -> bool:

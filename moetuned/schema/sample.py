@@ -154,14 +154,10 @@ class KeptCgroup(msgspec.Struct, frozen=True, gc=False):
     shares: bool = True
 
 
-class KeptMemory(msgspec.Struct, frozen=True, gc=False):
+class KeptMemory(KeptCgroup, frozen=True, gc=False, kw_only=True):
     """The same at one moment, with its memory then."""
 
-    directory: str
-    keeps_bytes: int
     memory: CgroupMemory
-    on_machine: bool = True
-    shares: bool = True
 
 
 class Slot(msgspec.Struct, frozen=True, gc=False):

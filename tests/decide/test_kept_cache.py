@@ -12,7 +12,7 @@ def kept(name: str, keeps: int, current: int | None, held: int = 0, **more: bool
     """All but `held` of `current` is page cache."""
     cache = None if current is None else current - held
     memory = CgroupMemory(2, current_bytes=current, reclaimable_file_bytes=cache)
-    return KeptMemory(f"{ROOT}/{name}", keeps, memory, **more)
+    return KeptMemory(f"{ROOT}/{name}", keeps, memory=memory, **more)
 
 
 def test_side_by_side_they_keep_no_more_than_the_one_above_each_its_share() -> None:

@@ -232,7 +232,7 @@ def test_limits_that_are_known_are_not_worked_out_again() -> None:
 
 def kept(name: str, keeps: int, current: int, cache: int) -> KeptMemory:
     memory = CgroupMemory(2, current_bytes=current * GIB, reclaimable_file_bytes=cache * GIB)
-    return KeptMemory(f"/sys/fs/cgroup/{name}", keeps * GIB, memory)
+    return KeptMemory(f"/sys/fs/cgroup/{name}", keeps * GIB, memory=memory)
 
 
 def headroom(place: str, *found: KeptMemory) -> int:
@@ -272,7 +272,7 @@ def test_kept_is_no_more_than_is_used_and_what_cannot_be_reclaimed_counts_once()
     assert headroom("", kept("a", 100, 5, 4)) == before - 4
     assert headroom("", kept("a", 3, 9, 4)) == before, "5 GiB cannot be reclaimed, more than is kept"
     assert headroom("", kept("a", 3, 9, 9)) == before - 3
-    assert headroom("", KeptMemory("/sys/fs/cgroup/a", GIB, CgroupMemory(2))) == before, "its use is unknown"
+    assert headroom("", KeptMemory("/sys/fs/cgroup/a", GIB, memory=CgroupMemory(2))) == before, "its use is unknown"
 
 
 def test_page_cache_that_fills_what_is_kept_is_no_growth() -> None:
